@@ -25,17 +25,19 @@ RANKS = {
     "api": 5,
     "transport": 6, "connection": 6, "broker": 6, "maintenance": 6, "metrics": 6,
     "tap": 7, "signals": 7, "startup": 7, "supervisor": 7, "log_output": 7, "cleaner_process": 7, "session_guard": 7,
+    "child_processes": 7, "broker_processes": 7, "tree_process": 7,
     "cli": 8, "spark": 8, "testing": 8, "__main__": 8,
 }  # fmt: skip
 WITHOUT_TWISTED = ("wire", "log", "client", "errors", "names", "clock", "config", "spark")
 TWISTED_CLIENT = "txbroker.client.twisted_connection"  # the brokers' own connections
 # The places that ARCHITECTURE.md marks: they touch the operating system, the real reactor, the clock or chance.
-OUTSIDE = ("tap.py", "signals.py", "startup.py", "supervisor.py", "cleaner_process.py", "session_guard.py", "__main__.py", "cli/",
-           "spark/", "transport/", "client/blocking_connection.py", "client/group_commits.py", "client/pipelined_connection.py",
-           "client/topic_metadata.py", "client/topic_reader.py", "log/disk.py", "log/cleaner/worker.py", "cluster/tree/sqlite.py",
-           "cluster/tree/sqlite_file.py", "cluster/tree/kazoo_session.py", "cluster/tree/session_guard.py",
-           "testing/simulation/__main__.py", "testing/simulation/run.py", "testing/simulation/chance.py",
-           "testing/simulation/memory_disk.py", "testing/simulation/host_disk.py")  # fmt: skip
+OUTSIDE = ("tap.py", "signals.py", "startup.py", "supervisor.py", "cleaner_process.py", "session_guard.py",
+           "child_processes.py", "broker_processes.py", "tree_process.py", "__main__.py", "cli/", "spark/", "transport/",
+           "client/blocking_connection.py", "client/group_commits.py", "client/pipelined_connection.py",
+           "client/topic_metadata.py", "client/topic_reader.py", "log/disk.py", "log/cleaner/worker.py",
+           "cluster/tree/sqlite.py", "cluster/tree/sqlite_file.py", "cluster/tree/kazoo_session.py",
+           "cluster/tree/session_guard.py", "testing/simulation/__main__.py", "testing/simulation/run.py",
+           "testing/simulation/chance.py", "testing/simulation/memory_disk.py", "testing/simulation/host_disk.py")  # fmt: skip
 # What leads there: nobody else imports it.
 WAYS_OUT = {
     "asyncio", "concurrent", "fcntl", "glob", "io", "mmap", "multiprocessing", "os", "pathlib", "resource", "secrets", "select", "shutil",
@@ -52,8 +54,9 @@ TAKES_REACTOR = "tap.py"
 BANNED_CALLS = {"open", "print", "input", "Random", "random.Random", "random.SystemRandom", "uuid.uuid1", "uuid.uuid4", "datetime.now"}
 # Entry points, which nothing imports, the metadata tree of tests, the source of a generated module, and what tests run.
 ENTRIES = {"txbroker.__main__", "txbroker.log.cleaner.worker", "txbroker.tap", "txbroker.cli.main",
-           "txbroker.cluster.tree.memory", "txbroker.cluster.tree.session_guard", "txbroker.wire.inline_varints",
-           "txbroker.wire.record_walk_source", "txbroker.testing.histories", "txbroker.testing.simulation.__main__"}  # fmt: skip
+           "txbroker.tree_process", "txbroker.cluster.tree.memory", "txbroker.cluster.tree.session_guard",
+           "txbroker.wire.inline_varints", "txbroker.wire.record_walk_source", "txbroker.testing.histories",
+           "txbroker.testing.simulation.__main__"}  # fmt: skip
 MODULE_LINES_MAX = 600
 # What was to be done, and places of one machine.
 LEFT = re.compile(r"\b(TO" r"DO|FIX" r"ME|X" r"XX)\b|(?<![\w.}/])/(home|root|work|Users)/|(?<![\w.}/])/tmp/(?!kafka-logs)")

@@ -7,14 +7,13 @@ input ends: with the broker, however that ends. A process that reports nothing f
 from __future__ import annotations
 
 import logging
-import os
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from twisted.internet.protocol import ProcessProtocol
 from twisted.python.failure import Failure
 
+from txbroker.child_processes import child_environment, module_command
 from txbroker.log.cleaner.cleaning_job import (
     CleaningJob,
     Done,
@@ -44,16 +43,12 @@ _MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(256 << 20), "MALLOC_TRIM_THRESHOLD_": s
 OnEvent = Callable[[Event | WorkerLost], None]
 
 
+_ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+
+
 def worker_command() -> list[str]:
-    """The command that starts a worker, with this Python."""
-    return [sys.executable, "-P", "-m", "txbroker.log.cleaner.worker"]  # -P: import nothing from the working directory
-
-
-def _environment() -> dict[str, str]:
-    """The worker imports the package that this process has imported, and its libraries start no threads."""
-    package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    path = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))
-    return {**os.environ, "PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", **_MALLOC}
+    """The command that starts a worker."""
+    return module_command("txbroker.log.cleaner.worker")
 
 
 class CleanerProcesses:
@@ -78,7 +73,7 @@ class CleanerProcesses:
             return run
         run = process.take(job, producers, on_event, timeout_s)
         try:
-            self._reactor.spawnProcess(process, self._command[0], self._command, env=_environment(), path=None)
+            self._reactor.spawnProcess(process, self._command[0], self._command, env=child_environment(**_ONE_THREAD, **_MALLOC), path=None)
         except OSError as error:
             process.abandon()
             self._refuse(on_event, f"cannot start a worker process: {error.strerror or error}")

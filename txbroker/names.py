@@ -26,7 +26,11 @@ _PARTITION_DIRECTORY = re.compile(r"(.+)-(\d{1,10})")
 
 def amount(count: int, what: str) -> str:
     """`1 topic`, `2 topics`."""
-    plural = f"{what[:-1]}ies" if what.endswith("y") and what[-2] not in "aeiou" else f"{what}es" if what.endswith("ch") else f"{what}s"
+    plural = f"{what}s"
+    if what.endswith("y") and what[-2] not in "aeiou":
+        plural = f"{what[:-1]}ies"
+    elif what.endswith(("ch", "ss")):
+        plural = f"{what}es"
     return f"{count:,} {what if count == 1 else plural}"
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
-import os
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from twisted.internet.protocol import ProcessProtocol
 from twisted.python.failure import Failure
+
+from txbroker.child_processes import child_environment, module_command
 
 RESTART_S = 1.0
 # The guard reads its input, and writes where the broker writes.
@@ -20,8 +20,8 @@ log = logging.getLogger("txbroker.zookeeper")
 
 
 def guard_command() -> list[str]:
-    """The command that starts the process, with this Python."""
-    return [sys.executable, "-P", "-m", "txbroker.cluster.tree.session_guard"]  # -P: import nothing from the working directory
+    """The command that starts the process."""
+    return module_command("txbroker.cluster.tree.session_guard")
 
 
 class SessionGuard:
@@ -55,11 +55,10 @@ class SessionGuard:
     def _start(self) -> None:
         self._timer = None
         process = _Process(self._ended)
-        package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-        path = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))
-        environment = {**os.environ, "PYTHONPATH": path}
         try:
-            self._reactor.spawnProcess(process, self._command[0], self._command, env=environment, path=None, childFDs=_DESCRIPTORS)
+            self._reactor.spawnProcess(
+                process, self._command[0], self._command, env=child_environment(), path=None, childFDs=_DESCRIPTORS
+            )
         except OSError as error:
             log.warning("The process that ends the ZooKeeper session of a killed broker cannot start: %s", error.strerror or error)
             self._again()

@@ -30,6 +30,7 @@ from twisted.python.logfile import LogFile
 from twisted.python.threadpool import ThreadPool
 
 from txbroker import __version__, log_output
+from txbroker.child_processes import InputEnd
 from txbroker.config.resolve import BrokerConfig
 from txbroker.errors import StartError, StartInterrupted
 from txbroker.names import amount
@@ -140,6 +141,10 @@ class BrokerService(Service):
     def startService(self) -> None:
         super().startService()  # type: ignore[no-untyped-call]
         self._reactor.callWhenRunning(self._start)
+
+    def stop_with_input(self) -> None:
+        """Stop when the standard input ends: the process that has started this one has ended."""
+        self._reactor.callWhenRunning(InputEnd, self._reactor, self._end)
 
     def _start(self) -> None:
         StopSignals(lambda: self._reactor.callFromThread(self._end)).take()

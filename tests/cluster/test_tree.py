@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 from twisted.internet.defer import Deferred, succeed
+from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
+from tests.cluster.tree_pipe import connected
 from tests.support.fakes.turns import Turns
 from tests.support.waiting import PATIENCE_S
 from tests.support.zookeeper_threads import QueuedThreads
@@ -34,7 +36,8 @@ from txbroker.cluster.tree.interface import (
     WatchEvent,
 )
 from txbroker.cluster.tree.memory import MemoryTrees
-from txbroker.cluster.tree.sqlite import open_sqlite_tree
+from txbroker.cluster.tree.sqlite import SqliteTrees, open_sqlite_tree
+from txbroker.cluster.tree.tree_server import TreeServer
 from txbroker.cluster.tree.zookeeper import open_zookeeper_tree
 from txbroker.testing.simulation.chance import stream
 from txbroker.testing.simulation.ensemble import Ensemble
@@ -63,7 +66,7 @@ class Harness:
         return self.tree
 
 
-@pytest.fixture(params=["memory", "sqlite", "simulated", pytest.param("zookeeper", marks=pytest.mark.process)])
+@pytest.fixture(params=["memory", "sqlite", "served", "simulated", pytest.param("zookeeper", marks=pytest.mark.process)])
 def harness(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Harness]:
     if request.param == "zookeeper":
         connect = request.getfixturevalue("zookeeper")
@@ -81,6 +84,9 @@ def harness(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Harness]
     if request.param == "memory":
         stores = MemoryTrees(turns.call_soon)
         yield Harness(turns, lambda: succeed(stores.session()))
+    elif request.param == "served":
+        server = TreeServer(SqliteTrees(str(tmp_path / "tree.sqlite"), worker=turns.worker), Clock())
+        yield Harness(turns, lambda: connected(server, turns.call_soon))
     else:
         yield Harness(turns, lambda: succeed(open_sqlite_tree(str(tmp_path / "tree.sqlite"), worker=turns.worker)))
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 import posixpath
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 from txbroker.broker.world import World
 from txbroker.cluster import broker_ids, node_paths
 from txbroker.cluster.tree.interface import Tree
 from txbroker.cluster.tree.sqlite import FILE_NAME
+from txbroker.config.process_layout import process_directory
 from txbroker.config.resolve import BrokerConfig
 from txbroker.errors import StartError
 from txbroker.log import directory_names
@@ -19,6 +21,8 @@ from txbroker.log.directory_names import DirectoryState
 from txbroker.log.disk import Disk
 from txbroker.log.meta_properties import Identity
 from txbroker.names import id_to_text
+
+CONNECT_S = 10.0
 
 log = logging.getLogger("txbroker.broker")
 
@@ -31,7 +35,14 @@ class BrokerIdentity(NamedTuple):
 
 
 async def open_tree(world: World, config: BrokerConfig, directories: LogDirectories) -> Tree:
-    """Open the metadata tree: that of ZooKeeper if zookeeper.connect is set, else the one in a log directory. StartError."""
+    """Open the metadata tree: that of ZooKeeper, of the server of this machine's brokers, or of a file in a log directory. StartError."""
+    socket = config.optional_text("txbroker.metadata.socket")
+    if socket:
+        from txbroker.cluster.tree.served_tree import open_served_tree  # a broker alone does not import them
+        from txbroker.cluster.tree.session_tree import SessionTree
+
+        open_session = partial(open_served_tree, socket, world.reactor, timeout_s=CONNECT_S)
+        return SessionTree(await open_session(), open_session, lambda: None, world.reactor, None)
     if is_clustered(config):
         from txbroker.broker.zookeeper_sessions import open_zookeeper  # a broker alone does not import kazoo
 
@@ -42,8 +53,8 @@ async def open_tree(world: World, config: BrokerConfig, directories: LogDirector
 
 
 def is_clustered(config: BrokerConfig) -> bool:
-    """Whether the metadata is in ZooKeeper, where other brokers share it."""
-    return bool(config.optional_text("zookeeper.connect"))
+    """Whether other brokers share the metadata: it is in ZooKeeper, or another process serves it."""
+    return bool(config.optional_text("zookeeper.connect") or config.optional_text("txbroker.metadata.socket"))
 
 
 def _refuse_metadata_file(disk: Disk, online: Sequence[str]) -> None:
@@ -67,6 +78,9 @@ def metadata_file(disk: Disk, online: Sequence[str], offline: Sequence[str]) -> 
         )
     if not found:
         _refuse_foreign(disk, online)
+    for directory in online:
+        if disk.is_directory(posixpath.join(directory, process_directory(0))):
+            raise StartError(f"{directory} has the data of several processes: start them with `txbroker run --processes`")
     return (found or candidates)[0]
 
 

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import os.path
+import os
 import shutil
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from txbroker.cli.arguments import key_value
 from txbroker.cli.failures import FAILED
+from txbroker.config.process_layout import PROCESSES_MAX
 from txbroker.errors import StartError
 from txbroker.log_output import FORMATS, TEXT, parse_levels, write_log
+
+if TYPE_CHECKING:
+    from txbroker.startup import Startup
 
 DESCRIPTION = """\
 Run a broker in the foreground. With Kafka's defaults it listens on port 9092 of all addresses and keeps its data in /tmp/kafka-logs.
 
   txbroker run --override listeners=PLAINTEXT://127.0.0.1:9092 --override log.dirs=./data
   txbroker run --config server.properties
+  txbroker run --config server.properties --processes auto
 
 Ctrl-C and SIGTERM stop the broker cleanly. A second Ctrl-C ends the process at once; the next start then recovers the logs.
 """
@@ -34,6 +39,12 @@ def add_parser(subparsers: Any) -> None:
     level_help = "the log level (default: info), of all loggers or of one (txbroker.groups=debug); can be specified several times"
     parser.add_argument("--log-level", action="append", default=[], type=_level, metavar="[LOGGER=]LEVEL", help=level_help)
     parser.add_argument("--log-format", default=TEXT, choices=FORMATS, help="text (default), or json: one object per line")
+    processes_help = (
+        "run N brokers of one cluster as processes of this machine, or one for each core with auto; their ports are consecutive, from those"
+        " of the listeners on"
+    )
+    parser.add_argument("--processes", type=_processes, metavar="N|auto", help=processes_help)
+    parser.add_argument("--stop-with-input", action="store_true", help=argparse.SUPPRESS)  # for --processes
     parser.set_defaults(command=run)
 
 
@@ -51,6 +62,14 @@ def add_configuration(parser: argparse.ArgumentParser) -> None:
 def _override(text: str) -> str:
     key_value(text)
     return text
+
+
+def _processes(text: str) -> int:
+    if text == "auto":
+        return len(os.sched_getaffinity(0))
+    if not text.isdecimal() or not 1 <= int(text) <= PROCESSES_MAX:
+        raise argparse.ArgumentTypeError(f"{text} is neither auto nor a number from 1 to {PROCESSES_MAX}")
+    return int(text)
 
 
 def _level(text: str) -> str:
@@ -74,12 +93,34 @@ def run(arguments: argparse.Namespace) -> int:
             _refuse(problem)
         return FAILED
     log_twisted()
+    if arguments.processes is not None:
+        return _run_processes(arguments, startup)
     service = BrokerService(startup, arguments.ready_file, refuse=_refuse, on_ready=_welcome(arguments.log_format))
     service.startService()
     reactor = monotonic_reactor()
     reactor.addSystemEventTrigger("before", "shutdown", service.stopService)
+    if arguments.stop_with_input:
+        service.stop_with_input()
     reactor.run()
     return service.exit_status
+
+
+def _run_processes(arguments: argparse.Namespace, startup: Startup) -> int:
+    from txbroker.broker_processes import BrokerProcesses
+    from txbroker.supervisor import supervisor
+    from txbroker.tap import monotonic_reactor
+
+    passed = ["--log-format", arguments.log_format, *(["--env"] if arguments.env else [])]
+    for flag, values in (("--config", arguments.config), ("--override", arguments.override), ("--log-level", arguments.log_level)):
+        for value in values:
+            passed += [flag, value]
+    reactor = monotonic_reactor()
+    group = BrokerProcesses(
+        reactor, startup.config, passed, arguments.processes, arguments.ready_file, systemd=supervisor(reactor), refuse=_refuse
+    )
+    reactor.callWhenRunning(group.start)
+    reactor.run()
+    return group.exit_status
 
 
 def _refuse(why: str) -> None:

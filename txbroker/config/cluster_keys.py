@@ -16,6 +16,8 @@ KEYS = (
     Key("txbroker.failover.on.process.end", Type.BOOLEAN, True, Importance.MEDIUM,
         "Whether a second, small process ends the ZooKeeper session when the broker's process ends, however that happens. "
         "The partitions of a killed broker then get new leaders at once."),
+    Key("txbroker.metadata.socket", Type.STRING, None, Importance.LOW,
+        "Unix socket of the server that shares the metadata among the brokers of one machine; txbroker run --processes sets it."),
     Key("zookeeper.max.in.flight.requests", Type.INT, 10, Importance.HIGH,
         "Maximum number of requests in flight to ZooKeeper.", at_least(1), effective=False),
     Key("zookeeper.set.acl", Type.BOOLEAN, False, Importance.HIGH,

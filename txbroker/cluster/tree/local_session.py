@@ -65,7 +65,7 @@ class Session:
 
     def create(self, path: str, data: bytes | None = None, *, ephemeral: bool = False, sequential: bool = False) -> Deferred[str]:
         """See `Tree`."""
-        return cast("Deferred[str]", self._one(Create(path, data, ephemeral, sequential)))
+        return cast("Deferred[str]", self.one(Create(path, data, ephemeral, sequential)))
 
     def get(self, path: str, *, watch: Watcher | None = None) -> Deferred[tuple[bytes | None, Stat]]:
         """See `Tree`."""
@@ -73,11 +73,11 @@ class Session:
 
     def set(self, path: str, data: bytes | None, version: int = ANY_VERSION) -> Deferred[Stat]:
         """See `Tree`."""
-        return cast("Deferred[Stat]", self._one(Set(path, data, version)))
+        return cast("Deferred[Stat]", self.one(Set(path, data, version)))
 
     def delete(self, path: str, version: int = ANY_VERSION) -> Deferred[None]:
         """See `Tree`."""
-        return cast("Deferred[None]", self._one(Delete(path, version)))
+        return cast("Deferred[None]", self.one(Delete(path, version)))
 
     def children(self, path: str, *, watch: Watcher | None = None) -> Deferred[list[str]]:
         """See `Tree`."""
@@ -135,7 +135,9 @@ class Session:
         except Exception:
             log.exception("the watcher of %s failed for event %s", event.path, event.type.name)
 
-    def _one(self, op: Op) -> Deferred[OpResult]:
+    def one(self, op: Op) -> Deferred[OpResult]:
+        """Perform one operation; its error has no `index`."""
+
         def perform(nodes: Overlay) -> OpResult:
             try:
                 return nodes.perform((op,), self._session_id)[0]

@@ -44,9 +44,17 @@ class SessionTree:
     """See `Tree`."""
 
     def __init__(
-        self, session: Tree, open_next: Callable[[], Awaitable[Tree]], closed: Callable[[], None], clock: Clock, counts: SessionCounts
+        self,
+        session: Tree,
+        open_next: Callable[[], Awaitable[Tree]],
+        closed: Callable[[], None],
+        clock: Clock,
+        counts: SessionCounts | None,
     ) -> None:
-        """`session` is open. `open_next` opens another one; StartError if no server answers. `closed` is called after the last one."""
+        """`session` is open. `open_next` opens another one; StartError if no server answers. `closed` is called after the last one.
+
+        `counts`: of sessions with ZooKeeper.
+        """
         self.session = session
         self.counts = counts
         self._notify_closed = closed

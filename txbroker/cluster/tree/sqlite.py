@@ -1,7 +1,7 @@
-"""The metadata tree in one SQLite file, for a single broker.
+"""The metadata tree in one SQLite file: of a single broker, or of the processes of one machine that a server shares it with.
 
-The file is in the log directory, under a name that Kafka does not take for a partition's directory. It has one session, that of the
-process: opening the file deletes the ephemeral nodes of earlier processes. A write is acknowledged when it has reached the disk
+The file is in the log directory, under a name that Kafka does not take for a partition's directory. One process has it open, and opening it
+deletes the ephemeral nodes of all earlier sessions. A write is acknowledged when it has reached the disk
 (write-ahead log, synchronous=FULL); operations that wait at the same time share one commit. The worker argument does all work on the
 file; results and watch events are delivered where its Deferreds fire.
 """
@@ -53,24 +53,29 @@ class Worker(Protocol):
         """The job's result."""
 
 
-def open_sqlite_tree(path: str, *, worker: Worker, on_full: Callable[[], None] = lambda: None) -> Tree:
-    """The session of this process with the tree in this file, which is created if it does not exist.
+# A session's id is the count of the file's openings, times this, and the count of the sessions since.
+SESSIONS_OF_AN_OPENING = 1 << 32
 
-    `on_full` is called when a write fails because the disk is full. StartError when the file is damaged, belongs to another program, is in
-    use, or cannot be read and written.
-    """
+
+def open_sqlite_tree(path: str, *, worker: Worker, on_full: Callable[[], None] = lambda: None) -> Tree:
+    """The only session with the tree in this file, which is closed with it. Otherwise as `SqliteTrees`."""
+    return SqliteTrees(path, worker=worker, on_full=on_full, closes_with_session=True).session()
+
+
+def _open(path: str) -> tuple[SqliteNodes, int]:
+    """The nodes of the file, and the count of its openings; StartError."""
     import sqlite3
 
     try:
         nodes = SqliteNodes(connect(path))
-        session_id = nodes.begin_session()
+        openings = nodes.begin_sessions()
     except sqlite3.Error as error:
         if _is_full(error):
             raise StartError(f"The disk is full: {_cannot_write(path)}; free space there.") from error
         raise StartError(
             f"The metadata file {path} cannot be used ({error}): if no other process has it open, restore a copy from before the damage."
         ) from error
-    return Session(session_id, _SqliteStore(nodes, worker, path, on_full))
+    return nodes, openings
 
 
 def _is_full(error: sqlite3.Error) -> bool:
@@ -161,18 +166,18 @@ class SqliteNodes:
             self._write_rows(changes, zxid)
         self.zxid = zxid
 
-    def begin_session(self) -> int:
-        """Delete the ephemeral nodes of earlier sessions; returns the id of the new session."""
-        last_session: int = self._connection.execute("SELECT session FROM last").fetchone()[0]
+    def begin_sessions(self) -> int:
+        """Delete the ephemeral nodes of earlier sessions; returns how often this was done."""
+        openings: int = self._connection.execute("SELECT session FROM last").fetchone()[0]
         owners = self._connection.execute("SELECT DISTINCT ephemeral_owner FROM node WHERE ephemeral_owner != 0").fetchall()
         overlay = Overlay(self)
         for (owner,) in owners:
             overlay.end_session(owner)
         with _transaction(self._connection):
             self._write_rows(overlay.changes, overlay.zxid)
-            self._connection.execute("UPDATE last SET session = ?", (last_session + 1,))
+            self._connection.execute("UPDATE last SET session = ?", (openings + 1,))
         self.zxid = overlay.zxid
-        return last_session + 1
+        return openings + 1
 
     def close(self) -> None:
         """Close the file."""
@@ -190,6 +195,7 @@ class SqliteNodes:
 class _Pending:
     """A submitted operation and its result."""
 
+    session: Session
     operation: Operation[Any]
     watch: Watch | None
     result: Deferred[Any]
@@ -198,11 +204,21 @@ class _Pending:
     events: tuple[WatchEvent, ...] = ()
 
 
-class _SqliteStore:
-    """Performs the operations of the session in order: those submitted while the worker is busy form its next job."""
+class SqliteTrees:
+    """The tree in one file, and its sessions. Operations submitted while the worker is busy are its next job, in their order."""
 
-    def __init__(self, nodes: SqliteNodes, worker: Worker, path: str, on_full: Callable[[], None]) -> None:
-        self._nodes = nodes
+    def __init__(
+        self, path: str, *, worker: Worker, on_full: Callable[[], None] = lambda: None, closes_with_session: bool = False
+    ) -> None:
+        """Open the file, or create it.
+
+        `on_full` is called when a write fails because the disk is full. StartError when the file is damaged, belongs to another program, is
+        in use, or cannot be read and written.
+        """
+        self._nodes, openings = _open(path)
+        self._last_session_id = openings * SESSIONS_OF_AN_OPENING
+        self._sessions: list[Session] = []
+        self._closes_with_session = closes_with_session
         self._worker = worker
         self._path = path
         self._on_full = on_full
@@ -210,32 +226,48 @@ class _SqliteStore:
         self._waiting: list[_Pending] = []
         self._busy = False
 
+    def session(self) -> Session:
+        """A new session."""
+        self._last_session_id += 1
+        session = Session(self._last_session_id, self)
+        self._sessions.append(session)
+        return session
+
     def submit(self, session: Session, operation: Operation[T], watch: Watch | None = None) -> Deferred[T]:
         """See `Store`."""
-        pending = _Pending(operation, watch, Deferred())
+        pending = _Pending(session, operation, watch, Deferred())
         self._waiting.append(pending)
         if not self._busy:
-            self._next_job(session)
+            self._next_job()
         return pending.result
 
     def end(self, session: Session) -> Deferred[None]:
-        """See `Store`; the file is closed then."""
+        """See `Store`."""
         return Deferred.fromCoroutine(self._end(session))
 
     async def _end(self, session: Session) -> None:
+        if session in self._sessions:
+            self._sessions.remove(session)
         try:
             await self.submit(session, lambda nodes: nodes.end_session(session.session_id))
         except NoSpaceInStore:
-            pass  # its ephemeral nodes are deleted when the file is opened again
+            if not self._closes_with_session:
+                raise
+            # Its ephemeral nodes are deleted when the file is opened again.
         finally:
-            await self._worker(self._nodes.close)
+            if self._closes_with_session:
+                await self.close()
 
-    def _next_job(self, session: Session) -> None:
+    def close(self) -> Deferred[None]:
+        """Close the file, after the operations that were submitted. The sessions are of no use any more."""
+        return self._worker(self._nodes.close)
+
+    def _next_job(self) -> None:
         self._busy = True
         batch, self._waiting = self._waiting, []
         job = self._worker(lambda: self._perform(batch))
         job.addErrback(self._fail_all, batch)
-        job.addCallback(lambda _: self._deliver(session, batch))
+        job.addCallback(lambda _: self._deliver(batch))
 
     def _perform(self, batch: list[_Pending]) -> None:
         """In the worker: all operations of the batch, and one commit of what they changed."""
@@ -263,20 +295,21 @@ class _SqliteStore:
         for pending in batch:
             pending.error, pending.events = failure.value, ()
 
-    def _deliver(self, session: Session, batch: list[_Pending]) -> None:
+    def _deliver(self, batch: list[_Pending]) -> None:
         for pending in batch:
             if pending.error is not None:
                 pending.result.errback(pending.error)
                 continue
             if pending.watch is not None:
-                session.add_watch(pending.watch)
+                pending.session.add_watch(pending.watch)
             pending.result.callback(pending.value)
             for event in pending.events:
-                for call in session.triggered(event):
-                    call()
+                for session in tuple(self._sessions):
+                    for call in session.triggered(event):
+                        call()
         self._busy = False
         if self._waiting:
-            self._next_job(session)
+            self._next_job()
 
 
 def _attempt(pending: _Pending, overlay: Overlay) -> None:

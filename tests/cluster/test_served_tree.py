@@ -1,0 +1,193 @@
+"""Sessions with the server of the metadata tree: what the contract does not say, because it has one session at a time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from twisted.internet.defer import Deferred, fail
+from twisted.internet.task import Clock
+
+from tests.cluster.tree_pipe import connected
+from tests.support.fakes.turns import Turns
+from txbroker.cluster.tree.interface import (
+    ConnectionLost,
+    Create,
+    EventType,
+    NodeExists,
+    NoSpaceInStore,
+    SessionExpired,
+    Tree,
+    WatchEvent,
+)
+from txbroker.cluster.tree.local_session import Session
+from txbroker.cluster.tree.memory import MemoryTrees
+from txbroker.cluster.tree.served_messages import FRAME_BYTES_MAX, Asks, Says, TreeOp, TreeRequest, frame, framed
+from txbroker.cluster.tree.sqlite import SqliteTrees
+from txbroker.cluster.tree.tree_server import RETRY_S, TreeServer
+
+
+class Served:
+    """A server on a file, and its sessions."""
+
+    def __init__(self, path: Path) -> None:
+        self.turns = Turns()
+        self.clock = Clock()
+        self.path = str(path)
+        self.trees: Any = SqliteTrees(self.path, worker=self.turns.worker)
+        self.server = TreeServer(self.trees, self.clock)
+
+    def session(self) -> Any:
+        return self.result(connected(self.server, self.turns.call_soon))
+
+    def result(self, deferred: Deferred[Any]) -> Any:
+        return self.turns.result(deferred)
+
+    def lose(self, tree: Any) -> None:
+        """The process of this session ends."""
+        tree.transport.loseConnection()
+        self.turns.run()
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Served:
+    return Served(tmp_path / "tree.sqlite")
+
+
+def test_a_session_sees_what_another_one_writes(served: Served) -> None:
+    one, two = served.session(), served.session()
+    assert one.session_id != two.session_id
+    events: list[WatchEvent] = []
+    served.result(one.create("/a"))
+    served.result(one.children("/a", watch=events.append))
+    served.result(one.exists("/a/b", watch=events.append))
+    served.result(two.create("/a/b", b"2", ephemeral=True))
+    assert events == [WatchEvent(EventType.CREATED, "/a/b"), WatchEvent(EventType.CHILDREN_CHANGED, "/a")]
+    data, stat = served.result(one.get("/a/b"))
+    assert data == b"2" and stat.ephemeral_owner == two.session_id
+    with pytest.raises(NodeExists):
+        served.result(one.create("/a/b"))
+
+
+def test_the_end_of_a_process_ends_its_session(served: Served) -> None:
+    one, two = served.session(), served.session()
+    events: list[WatchEvent] = []
+    served.result(two.create("/b", ephemeral=True))
+    served.result(two.create("/kept"))
+    served.result(one.exists("/b", watch=events.append))
+    served.lose(two)
+    assert events == [WatchEvent(EventType.DELETED, "/b")]
+    assert served.result(one.children("/")) == ["kept"]
+
+
+def test_a_lost_connection_is_the_end_of_the_session(served: Served) -> None:
+    tree = served.session()
+    happened: list[object] = []
+    served.result(tree.exists("/a", watch=happened.append))
+    tree.on_expired(lambda: happened.append("expired"))
+    created = tree.create("/a")
+    created.addErrback(lambda failure: happened.append(type(failure.value)))
+    tree.transport.ended()
+    served.turns.run()
+    assert happened == ["expired", ConnectionLost]
+    for later in (tree.get("/a"), tree.multi([Create("/a")]), tree.sync(), tree.close()):
+        with pytest.raises(SessionExpired):
+            served.result(later)
+
+
+def test_the_watches_of_a_closed_session_are_not_called(served: Served) -> None:
+    one, two = served.session(), served.session()
+    served.result(one.exists("/a", watch=lambda event: pytest.fail("called")))
+    closed = one.close()
+    served.result(two.create("/a"))
+    served.result(closed)
+
+
+def test_another_opening_of_the_file_removes_what_earlier_sessions_left(tmp_path: Path) -> None:
+    before = Served(tmp_path / "tree")
+    first = before.session()
+    before.result(first.create("/a", ephemeral=True))
+    before.result(before.trees.close())
+    after = Served(tmp_path / "tree")
+    second = after.session()
+    assert after.result(second.children("/")) == [] and second.session_id > first.session_id
+
+
+class FullTrees(MemoryTrees):
+    """The first ends of sessions cannot be written."""
+
+    failures = 2
+
+    def end(self, session: Session) -> Deferred[None]:
+        if self.failures:
+            self.failures -= 1
+            return fail(NoSpaceInStore("/", "full"))
+        return super().end(session)
+
+
+def test_the_end_of_a_session_is_tried_until_it_is_written(served: Served) -> None:
+    served.server = TreeServer(FullTrees(served.turns.call_soon), served.clock)
+    one, two = served.session(), served.session()
+    served.result(one.create("/a", ephemeral=True))
+    served.lose(one)
+    for left in (["a"], ["a"], []):
+        assert served.result(two.children("/")) == left
+        served.clock.advance(RETRY_S)
+        served.turns.run()
+
+
+def request(asks: int, *ops: TreeOp) -> bytes:
+    return framed(TreeRequest(asks=asks, path="/", watch=False, ops=list(ops)))
+
+
+def op(kind: int, path: str = "/x", data: bytes | None = None) -> TreeOp:
+    return TreeOp(kind=kind, path=path, data=data, version=-1, ephemeral=False, sequential=False)
+
+
+BAD = [
+    b"\0\0\0\1x",
+    b"\0\0\0\0",
+    (FRAME_BYTES_MAX + 1).to_bytes(4, "big"),
+    b"\xff" * 8,
+    request(99),
+    request(Asks.ONE),
+    request(Asks.ONE, op(1), op(1)),
+    request(Asks.ONE, op(77)),
+    request(Asks.ONE, op(1, "no path")),
+    request(Asks.ONE, op(1, data=bytes(2 << 20))),
+]
+
+
+@pytest.mark.parametrize("sent", BAD)
+def test_a_process_that_sends_no_request_is_disconnected(served: Served, sent: bytes) -> None:
+    good, bad = served.session(), served.session()
+    served.result(bad.create("/b", ephemeral=True))
+    bad.transport.write(sent)
+    with pytest.raises((ConnectionLost, SessionExpired)):
+        served.result(bad.get("/"))
+    assert served.result(good.children("/")) == []
+
+
+@pytest.mark.parametrize("sent", [b"\0\0\0\1x", frame(Says.EVENT, 99, "/"), frame(Says.RESULT), b"\xff" * 8])
+def test_a_server_that_sends_no_answer_is_left(served: Served, sent: bytes) -> None:
+    tree = served.session()
+    expired: list[bool] = []
+    tree.on_expired(lambda: expired.append(True))
+    tree.transport.other.write(sent)
+    served.turns.run()
+    assert expired == [True]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.binary(max_size=60))
+def test_any_bytes_leave_the_server_serving(sent: bytes) -> None:
+    turns = Turns()
+    server = TreeServer(MemoryTrees(turns.call_soon), Clock())
+    good: Tree = turns.result(connected(server, turns.call_soon))
+    bad: Any = turns.result(connected(server, turns.call_soon))
+    bad.transport.write(len(sent).to_bytes(4, "big") + sent)
+    turns.run()
+    assert turns.result(good.exists("/")) is not None

@@ -1,0 +1,188 @@
+"""`txbroker run --processes N`: brokers of one cluster on one machine, whose processes are started again when they end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.metrics.scraping import ON, Scrape, get
+from tests.support.broker import BrokerProcess
+from tests.support.raw import RawConnection
+from tests.support.raw_admin import KEEP, creation, until_leaders
+from tests.support.raw_log import batch, fetch_request, fetched, produce
+from tests.support.records import numbered, numbers
+from tests.support.running import RUN
+from tests.support.server import HOST, ServerFailed, free_port
+from tests.support.waiting import PATIENCE_S, until
+
+pytestmark = pytest.mark.process
+
+PROCESSES = 2
+PARTITIONS = 6
+REPLICAS = 1
+FETCH_VERSION = 11
+TOPIC_EXISTS = 36
+
+
+class Processes(BrokerProcess):
+    """Brokers of one machine. `address` is that of the first one."""
+
+    count = PROCESSES
+
+    def _command(self) -> list[str]:
+        return [*super()._command(), "--processes", str(self.count)]
+
+    def second(self) -> str:
+        """The address of the second broker."""
+        return f"{HOST}:{self.port + 1}"
+
+    def child(self, what: str) -> int:
+        """The process id of the child with this text in its command; 0 if there is none."""
+        for pid in self.children():
+            if what in Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " "):
+                return pid
+        return 0
+
+    def children(self) -> list[int]:
+        """The process ids of all children."""
+        return [int(pid) for pid in Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()]
+
+
+@pytest.fixture
+def processes(tmp_path: Path) -> Iterator[Processes]:
+    server = Processes(tmp_path / "processes", ON)
+    server.port = free_port()
+    server.start()
+    yield server
+    server.close()
+    assert "Traceback" not in server.log(), server.log()
+
+
+def create(server: Processes, name: str, partitions: int) -> None:
+    """Create a topic, at the broker that is the controller."""
+
+    def attempt() -> bool:
+        for address in (server.address, server.second()):
+            with RawConnection(address) as connection:
+                if creation(connection, name, partitions, REPLICAS, KEEP).error_code in (0, TOPIC_EXISTS):
+                    return True
+        return False
+
+    until(attempt, "the controller creates the topic")
+
+
+def serve(server: Processes, name: str, partition: int, start: int) -> list[int]:
+    """Produce a record to the leader of a partition; all numbers of the partition."""
+    sent: list[int] = []
+
+    def attempt() -> bool:
+        for address in (server.address, server.second()):
+            with RawConnection(address) as connection:
+                if produce(connection, name, batch(numbered(1, start=start)), partition=partition).error_code == 0:
+                    request = fetch_request(name, 0)
+                    request.topics[0].partitions[0].partition = partition
+                    sent.extend(numbers(fetched(connection.call(request, FETCH_VERSION)).records))
+                    return True
+        return False
+
+    until(attempt, "the leader of the partition acknowledges")
+    return sent
+
+
+def gone(pid: int) -> bool:
+    """Whether the process has ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+def test_what_ends_is_started_again_and_data_stays(processes: Processes, name: str) -> None:
+    server = processes
+    create(server, name, PARTITIONS)
+    until_leaders(server, name, PARTITIONS)
+    for partition in range(PARTITIONS):
+        assert serve(server, name, partition, 0) == [0]
+    directories = [server.data / f"process.{number}" for number in range(PROCESSES)]
+    counts = [len(list(directory.glob(f"{name}-*"))) for directory in directories]
+    assert counts == [PARTITIONS // PROCESSES] * PROCESSES, "the partitions are spread over the processes"
+
+    for killed in ("--override broker.id=1 ", "txbroker.tree_process", "--override broker.id=0 "):
+        before, size = server.child(killed), server.log_size()
+        assert before
+        os.kill(before, signal.SIGKILL)
+        until(lambda killed=killed, before=before: server.child(killed) not in (0, before), "it runs again")
+        until(lambda size=size: "registered as broker" in server.log(size), "a broker registers again")
+    for partition in range(PARTITIONS):
+        assert serve(server, name, partition, 1) == [0, 1]
+
+    create(server, f"{name}-2", PROCESSES)
+    children = server.children()
+    assert len(children) == PROCESSES + 1
+    assert server.stop() == 0
+    assert all(gone(pid) for pid in children)
+    server.start()
+    for partition in range(PARTITIONS):
+        assert serve(server, name, partition, 2) == [0, 1, 2]
+
+
+def test_one_metrics_port_for_all(processes: Processes) -> None:
+    scraped = Scrape(processes)
+    assert [scraped("kafka_server_kafkaserver_brokerstate", process=str(number)) for number in range(PROCESSES)] == [3, 3]
+    controllers = [scraped("kafka_controller_kafkacontroller_activecontrollercount", process=str(number)) for number in range(PROCESSES)]
+    assert sum(controllers) == 1
+    assert get(processes, "/readyz") == get(processes, "/healthz") and get(processes, "/readyz").body == b"ok\n"
+    paused = processes.child("--override broker.id=1 ")
+    os.kill(paused, signal.SIGSTOP)
+    try:
+        answer = get(processes, "/readyz")
+    finally:
+        os.kill(paused, signal.SIGCONT)
+    assert answer.status == 503 and answer.body == b"process 1: it does not answer\n"
+
+
+def test_its_end_ends_all(processes: Processes) -> None:
+    children = processes.children()
+    processes.kill()
+    until(lambda: all(gone(pid) for pid in children), "all processes have ended")
+    processes.start()
+    assert processes.stop() == 0
+
+
+def test_other_starts_with_the_same_directories_are_refused(processes: Processes) -> None:
+    assert processes.stop() == 0
+    processes.count = 1
+    with pytest.raises(ServerFailed, match="has the data of 2 processes: use --processes 2 or more"):
+        processes.start()
+    alone = BrokerProcess(processes.directory)
+    with pytest.raises(ServerFailed, match="has the data of several processes: start them with `txbroker run --processes`"):
+        alone.start()
+
+
+def test_a_start_that_fails_stops_all(tmp_path: Path) -> None:
+    server = Processes(tmp_path / "processes")
+    server.port = free_port()
+    other = BrokerProcess(tmp_path / "other")
+    other.port = server.port + 1
+    other.start()
+    with pytest.raises(ServerFailed, match="process 1 has ended during the start"):
+        server.start()
+    assert "Address already in use" in server.log()
+    other.stop()
+
+
+@pytest.mark.parametrize(("arguments", "status", "said"), [
+    (["--processes", "0"], 2, "0 is neither auto nor a number from 1 to 256"),
+    (["--processes", "two"], 2, "two is neither auto nor a number"),
+    (["--processes", "2", "--override", "zookeeper.connect=localhost:2181"], 1, "zookeeper.connect is set, and the processes of"),
+    (["--processes", "9", "--override", "listeners=PLAINTEXT://localhost:65530"], 1, "leaves no port for process 6"),
+])  # fmt: skip
+def test_bad_arguments(tmp_path: Path, arguments: list[str], status: int, said: str) -> None:
+    command = [*RUN, "--override", f"log.dirs={tmp_path / 'data'}", *arguments]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert ended.returncode == status and said in ended.stderr and "Traceback" not in ended.stderr

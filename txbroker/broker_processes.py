@@ -1,0 +1,287 @@
+"""The brokers of `txbroker run --processes N`: N processes of one cluster on one machine, and the server of their metadata.
+
+Python runs on one core in each process: N brokers use N cores. They find each other in a metadata tree that one more process serves from a
+file. What ends is started again. Until every broker has served clients once, the end of a process is a failed start, and all are stopped.
+
+Each broker reports its state as it would to systemd, to a socket of this process (NOTIFY_SOCKET).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from twisted.internet.error import ProcessExitedAlready
+from twisted.internet.protocol import DatagramProtocol, ProcessProtocol
+from twisted.python.failure import Failure
+
+from txbroker.child_processes import child_environment, module_command
+from txbroker.cluster.tree.sqlite import FILE_NAME
+from txbroker.config.process_layout import process_number, process_overrides
+from txbroker.config.resolve import BrokerConfig
+from txbroker.errors import StartError
+from txbroker.names import amount
+from txbroker.signals import StopSignals
+from txbroker.supervisor import Supervisor
+
+RESTART_S = 0.5
+RESTART_S_MAX = 30.0
+FAILED = 1
+
+log = logging.getLogger("txbroker.processes")
+
+
+class BrokerProcesses:
+    """Starts, watches and stops the processes. `exit_status` is that of this process."""
+
+    def __init__(
+        self,
+        reactor: Any,
+        config: BrokerConfig,
+        arguments: Sequence[str],
+        processes: int,
+        ready_file: str | None,
+        *,
+        systemd: Supervisor,
+        refuse: Callable[[str], None],
+    ) -> None:
+        """`arguments`: those of `txbroker run` that each broker gets, too."""
+        self.exit_status = 0
+        self.reactor = reactor
+        self._config = config
+        self._arguments = arguments
+        self._processes = processes
+        self._ready_file = ready_file
+        self._systemd = systemd
+        self._refuse = refuse
+        self._directory = ""
+        self._metrics_url: str | None = None
+        self._tree: _Process | None = None
+        self._brokers: list[_Process] = []
+        self._has_served = False
+        self._stopping = False
+
+    def start(self) -> None:
+        """Start everything; to be called when the reactor runs."""
+        StopSignals(lambda: self.reactor.callFromThread(self.stop)).take()
+        self._systemd.starting()
+        self.reactor.addSystemEventTrigger("during", "shutdown", self._clean_up)
+        try:
+            self._directory = tempfile.mkdtemp(prefix="txbroker-")  # readable for this user only
+            directories = [os.path.abspath(path) for path in self._config.list("log.dirs")]
+            self._check(directories)
+            os.makedirs(directories[0], exist_ok=True)
+            socket = os.path.join(self._directory, "metadata")
+            overrides = process_overrides(self._config, self._processes, socket)
+            self._open_metrics()
+        except (StartError, OSError) as error:
+            self._not_started(str(error))
+            return
+        file = os.path.join(directories[0], FILE_NAME)
+        command = module_command("txbroker.tree_process", socket, file)
+        self._tree = _Process(self, "the server of the metadata", command, {}, on_ready=partial(self._start_brokers, overrides))
+        self._tree.start()
+
+    def stop(self) -> None:
+        """Stop the brokers, then the server of the metadata, then the reactor."""
+        if self._stopping:
+            return
+        self._stopping = True
+        self._systemd.stopping()
+        for broker in self._brokers:
+            broker.stop(signal.SIGTERM)
+        self._stop_next()
+
+    def ended(self, process: _Process, why: str) -> None:
+        """A process has ended."""
+        if self._stopping:
+            if process is not self._tree and process.status:
+                self.exit_status = FAILED
+            self._stop_next()
+        elif not self._has_served:
+            self._not_started(f"{process.name} has ended during the start ({why}); its lines above say why")
+        else:
+            log.error("%s has ended (%s); it is started again", process.name, why)
+            process.start_again()
+
+    def _check(self, directories: Sequence[str]) -> None:
+        """Refuse fewer processes than before: the partitions of the others would have no leader."""
+        for directory in directories:
+            with contextlib.suppress(FileNotFoundError):
+                numbers = [number for number in map(process_number, os.listdir(directory)) if number is not None]
+                if max(numbers, default=-1) >= self._processes:
+                    raise StartError(
+                        f"{directory} has the data of {max(numbers) + 1} processes: use --processes {max(numbers) + 1} or more, or move all"
+                        f" replicas of the last ones to others first (txbroker reassign-partitions) and remove their directories"
+                    )
+
+    def _start_brokers(self, overrides: Sequence[Mapping[str, str]]) -> None:
+        if self._brokers or self._stopping:
+            return
+        for number, keys in enumerate(overrides):
+            notify = os.path.join(self._directory, f"notify.{number}")
+            ready_file = os.path.join(self._directory, f"ready.{number}")
+            command = module_command("txbroker", "run", *self._arguments, "--ready-file", ready_file)
+            for key, value in keys.items():
+                command += ["--override", f"{key}={value}"]
+            broker = _Process(
+                self, f"process {number}", [*command, "--stop-with-input"], {"NOTIFY_SOCKET": notify}, self._broker_ready, ready_file
+            )
+            self._brokers.append(broker)
+            self.reactor.listenUNIXDatagram(notify, _States(broker.report))
+            broker.start()
+
+    def _open_metrics(self) -> None:
+        """Open the metrics port, if configured; its modules are imported only then."""
+        port = self._config.int("txbroker.metrics.port")
+        if port >= 0:
+            from txbroker.metrics.process_pages import ProcessPages
+
+            pages = ProcessPages(self.reactor, lambda: [broker.metrics_url for broker in self._brokers])
+            self._metrics_url = pages.start(self._config.text("txbroker.metrics.host"), port)
+
+    def _broker_ready(self) -> None:
+        ready = sum(broker.is_ready for broker in self._brokers)
+        self._systemd.status(f"{ready} of {amount(self._processes, 'process')} serving clients")
+        if ready < self._processes or self._has_served:
+            return
+        self._has_served = True
+        addresses = [address for broker in self._brokers for address in broker.addresses]
+        if self._ready_file is not None:
+            metrics = [] if self._metrics_url is None else [self._metrics_url]
+            _write(self._ready_file, "".join(f"{line}\n" for line in (*addresses, *metrics)))
+        log.info("%s serve clients: %s", amount(self._processes, "process"), ", ".join(addresses))
+        self._systemd.ready(f"{amount(self._processes, 'process')} serving clients")
+
+    def _not_started(self, why: str) -> None:
+        self._refuse(why)
+        self.exit_status = FAILED
+        self.stop()
+
+    def _stop_next(self) -> None:
+        if any(broker.runs for broker in self._brokers):
+            return
+        if self._tree is not None and self._tree.runs:
+            self._tree.stop(None)
+        elif self._directory:
+            self._directory = self._removed()
+            if self._ready_file is not None and self._has_served:
+                with contextlib.suppress(OSError):
+                    os.unlink(self._ready_file)
+            self._systemd.stopped()
+            self.reactor.stop()
+
+    def _removed(self) -> str:
+        self._clean_up()
+        return ""
+
+    def _clean_up(self) -> None:
+        if self._directory:
+            for name in os.listdir(self._directory):
+                with contextlib.suppress(OSError):
+                    os.unlink(os.path.join(self._directory, name))
+            with contextlib.suppress(OSError):
+                os.rmdir(self._directory)
+
+
+class _Process(ProcessProtocol):
+    """One process. Its standard input is a pipe of this process: it stops when that ends."""
+
+    transport: Any = None
+
+    def __init__(
+        self,
+        group: BrokerProcesses,
+        name: str,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        on_ready: Callable[[], None],
+        ready_file: str | None = None,
+    ) -> None:
+        self.name = name
+        self.addresses: list[str] = []  # of a broker, while it is ready
+        self.metrics_url: str | None = None
+        self._ready_file = ready_file
+        self.status = 0
+        self.runs = False
+        self.is_ready = False
+        self._group = group
+        self._command = list(command)
+        self._environment = environment
+        self._on_ready = on_ready
+        self._pause_s = RESTART_S
+        self._timer: Any = None
+
+    def start(self) -> None:
+        self._timer = None
+        self.runs = True
+        # The output of brokers is that of this process; the server of the metadata reports on its output that it serves.
+        output: Any = 1 if self._environment else "r"
+        environment, descriptors = child_environment(**self._environment), {0: "w", 1: output, 2: 2}
+        self._group.reactor.spawnProcess(self, self._command[0], self._command, env=environment, path=None, childFDs=descriptors)
+
+    def start_again(self) -> None:
+        """After a pause, which grows while the process does not become ready."""
+        self._timer = self._group.reactor.callLater(self._pause_s, self.start)
+        self._pause_s = min(self._pause_s * 2, RESTART_S_MAX)
+
+    def stop(self, number: signal.Signals | None) -> None:
+        """Send a signal, or end the standard input."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if not self.runs:
+            return
+        if number is None:
+            self.transport.closeStdin()
+        else:
+            with contextlib.suppress(ProcessExitedAlready):
+                self.transport.signalProcess(number)
+
+    def report(self, state: Mapping[str, str]) -> None:
+        """What a broker sends to its supervisor."""
+        if "READY" in state:
+            self._ready()
+
+    def outReceived(self, data: bytes) -> None:
+        self._ready()
+
+    def _ready(self) -> None:
+        self.is_ready = True
+        self._pause_s = RESTART_S
+        if self._ready_file is not None:
+            with open(self._ready_file, encoding="utf-8") as file:
+                lines = file.read().split()
+            self.addresses = [line for line in lines if not line.startswith("http")]
+            self.metrics_url = next((line for line in lines if line.startswith("http")), None)
+        self._on_ready()
+
+    def processEnded(self, reason: Failure) -> None:
+        self.runs = self.is_ready = False
+        self.metrics_url = None
+        value: Any = reason.value
+        self.status = value.exitCode if value.exitCode is not None else FAILED
+        self._group.ended(self, f"signal {value.signal}" if value.signal is not None else f"exit status {value.exitCode}")
+
+
+class _States(DatagramProtocol):
+    """Receives the messages of sd_notify(3): lines of KEY=VALUE."""
+
+    def __init__(self, report: Callable[[Mapping[str, str]], None]) -> None:
+        self._report = report
+
+    def datagramReceived(self, datagram: bytes, addr: Any) -> None:
+        lines = datagram.decode("utf-8", "replace").split("\n")
+        self._report(dict(line.split("=", 1) for line in lines if "=" in line))
+
+
+def _write(path: str, content: str) -> None:
+    with open(f"{path}.tmp", "w", encoding="utf-8") as file:
+        file.write(content)
+    os.replace(f"{path}.tmp", path)

@@ -1,0 +1,263 @@
+"""A session with the metadata tree that another process of this machine serves (`tree_server.py`). It ends with the connection."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.endpoints import UNIXClientEndpoint
+from twisted.internet.protocol import Factory, connectionDone
+from twisted.protocols.basic import Int32StringReceiver
+from twisted.python.failure import Failure
+
+from txbroker.cluster.tree.interface import (
+    ANY_VERSION,
+    ConnectionLost,
+    Create,
+    Delete,
+    Op,
+    OpResult,
+    SessionExpired,
+    Set,
+    Stat,
+    Watcher,
+    WatchEvent,
+    check_path,
+    check_size,
+)
+from txbroker.cluster.tree.served_messages import (
+    FRAME_BYTES_MAX,
+    Asks,
+    Says,
+    TreeFrame,
+    TreeRequest,
+    decode_frame,
+    framed,
+    from_error,
+    from_event,
+    from_result,
+    to_struct,
+)
+from txbroker.cluster.tree.watches import Watches, WatchKind
+from txbroker.errors import ProtocolError, StartError
+
+T = TypeVar("T")
+
+log = logging.getLogger("txbroker.cluster")
+
+
+def open_served_tree(path: str, reactor: Any, *, timeout_s: float) -> Deferred[ServedTree]:
+    """A session with the server at this socket; StartError if none answers."""
+
+    async def connect() -> ServedTree:
+        endpoint = UNIXClientEndpoint(reactor, path, timeout=timeout_s, checkPID=False)
+        try:
+            tree: ServedTree = await endpoint.connect(Factory.forProtocol(ServedTree))
+        except Exception as error:
+            raise StartError(f"The server of the metadata does not answer at {path}: {error}.") from error
+        timer = reactor.callLater(timeout_s, tree.abort)
+        try:
+            await tree.begun
+        except ConnectionLost as error:
+            raise StartError(f"The server of the metadata at {path} has closed the connection.") from error
+        finally:
+            if timer.active():
+                timer.cancel()
+        return tree
+
+    return Deferred.fromCoroutine(connect())
+
+
+class _Waiting(NamedTuple):
+    """A request without an answer."""
+
+    path: str
+    result: Deferred[Any]
+    read: Callable[[TreeFrame], Any]
+    watch: tuple[WatchKind, str, Watcher] | None
+
+
+class ServedTree(Int32StringReceiver):
+    """See `Tree`. `begun` fires when the session exists."""
+
+    MAX_LENGTH = FRAME_BYTES_MAX
+    transport: Any = None
+
+    def __init__(self) -> None:
+        self.begun: Deferred[None] = Deferred()
+        self.session_id = 0
+        self._over = False
+        self._waiting: deque[_Waiting] = deque()
+        self._watches = Watches()
+        self._expired_callbacks: list[Callable[[], None]] = []
+
+    # Operations
+
+    def create(self, path: str, data: bytes | None = None, *, ephemeral: bool = False, sequential: bool = False) -> Deferred[str]:
+        """See `Tree`."""
+        return self._one(Create(path, data, ephemeral, sequential))
+
+    def get(self, path: str, *, watch: Watcher | None = None) -> Deferred[tuple[bytes | None, Stat]]:
+        """See `Tree`."""
+
+        def read(received: TreeFrame) -> tuple[bytes | None, Stat]:
+            return None if received.data is None else bytes(received.data), _stat(received)
+
+        return self._ask(Asks.GET, path, read, WatchKind.NODE, watch)
+
+    def set(self, path: str, data: bytes | None, version: int = ANY_VERSION) -> Deferred[Stat]:
+        """See `Tree`."""
+        return self._one(Set(path, data, version))
+
+    def delete(self, path: str, version: int = ANY_VERSION) -> Deferred[None]:
+        """See `Tree`."""
+        return self._one(Delete(path, version))
+
+    def children(self, path: str, *, watch: Watcher | None = None) -> Deferred[list[str]]:
+        """See `Tree`."""
+        return self._ask(Asks.CHILDREN, path, lambda received: received.names, WatchKind.CHILDREN, watch)
+
+    def exists(self, path: str, *, watch: Watcher | None = None) -> Deferred[Stat | None]:
+        """See `Tree`."""
+
+        def read(received: TreeFrame) -> Stat | None:
+            found = from_result(received.results[0])
+            return found if isinstance(found, Stat) else None
+
+        return self._ask(Asks.EXISTS, path, read, WatchKind.NODE, watch)
+
+    def multi(self, ops: Sequence[Op]) -> Deferred[list[OpResult]]:
+        """See `Tree`."""
+        return self._perform(Asks.MULTI, ops).addCallback(_results)
+
+    def sync(self) -> Deferred[None]:
+        """See `Tree`: all sessions read the same nodes."""
+        return fail(SessionExpired("/")) if self._over else succeed(None)
+
+    def on_expired(self, callback: Callable[[], None]) -> None:
+        """See `Tree`."""
+        self._expired_callbacks.append(callback)
+
+    def close(self) -> Deferred[None]:
+        """See `Tree`."""
+        if self._over:
+            return fail(SessionExpired("/"))
+        ended = self._ask(Asks.CLOSE, "/", lambda _: None)
+        self._over = True
+        self._watches.clear()
+        return ended.addErrback(_lost_is_closed).addCallback(lambda _: self.transport.loseConnection())
+
+    def abort(self) -> None:
+        """Close the connection without the server."""
+        self.transport.abortConnection()
+
+    def _one(self, op: Op) -> Deferred[Any]:
+        return self._perform(Asks.ONE, [op]).addCallback(lambda received: _results(received)[0])
+
+    def _perform(self, asks: Asks, ops: Sequence[Op]) -> Deferred[TreeFrame]:
+        try:
+            for op in ops:
+                check_path(op.path)
+                check_size(op.data if isinstance(op, Create | Set) else None)
+        except ValueError:
+            return fail(Failure())
+        return self._send(TreeRequest(asks=asks, path="", watch=False, ops=[to_struct(op) for op in ops]), "/", lambda received: received)
+
+    def _ask(
+        self, asks: Asks, path: str, read: Callable[[TreeFrame], T], kind: WatchKind = WatchKind.NODE, watcher: Watcher | None = None
+    ) -> Deferred[T]:
+        try:
+            check_path(path)
+        except ValueError:
+            return fail(Failure())
+        watch = None if watcher is None else (kind, path, watcher)
+        return self._send(TreeRequest(asks=asks, path=path, watch=watch is not None, ops=[]), path, read, watch)
+
+    def _send(
+        self,
+        request: TreeRequest,
+        path: str,
+        read: Callable[[TreeFrame], T],
+        watch: tuple[WatchKind, str, Watcher] | None = None,
+    ) -> Deferred[T]:
+        if self._over:
+            return fail(SessionExpired(path))
+        waiting = _Waiting(path, Deferred(), read, watch)
+        self._waiting.append(waiting)
+        self.transport.write(framed(request))
+        return waiting.result
+
+    # The connection
+
+    def stringReceived(self, string: bytes) -> None:
+        """One frame."""
+        try:
+            received = decode_frame(memoryview(string))
+            says = Says(received.says)
+            if says is Says.SESSION:
+                self.session_id = received.number
+                self.begun.callback(None)
+            elif says is Says.EVENT:
+                self._changed(WatchEvent(from_event(received), received.path))
+            else:
+                self._answered(received)
+        except (ProtocolError, ValueError, LookupError) as error:
+            log.error("the server of the metadata sent what is no answer: %s", error)
+            self.transport.abortConnection()
+
+    def lengthLimitExceeded(self, length: int) -> None:
+        """Close: nothing is received."""
+        log.error("the server of the metadata announced %d bytes", length)
+        self.transport.abortConnection()
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        """The session has ended."""
+        closed, self._over = self._over, True
+        self._watches.clear()
+        if not self.session_id:
+            self.begun.errback(ConnectionLost("/"))
+            return
+        waiting, self._waiting = self._waiting, deque()
+        if not closed:
+            log.warning("the connection to the server of the metadata is lost: %s", reason.getErrorMessage())
+            for callback in self._expired_callbacks:
+                callback()
+        for one in waiting:
+            one.result.errback(ConnectionLost(one.path))
+
+    def _answered(self, received: TreeFrame) -> None:
+        waiting = self._waiting.popleft()
+        if received.says == Says.ERROR:
+            waiting.result.errback(from_error(received))
+            return
+        value = waiting.read(received)
+        if waiting.watch is not None and not self._over:
+            self._watches.add(*waiting.watch)
+        waiting.result.callback(value)
+
+    def _changed(self, event: WatchEvent) -> None:
+        for watcher in self._watches.trigger(event):
+            if self._over:
+                return
+            try:
+                watcher(event)
+            except Exception:
+                log.exception("the watcher of %s failed for event %s", event.path, event.type.name)
+
+
+def _results(received: TreeFrame) -> list[OpResult]:
+    return [from_result(result) for result in received.results]
+
+
+def _stat(received: TreeFrame) -> Stat:
+    found = from_result(received.results[0])
+    if not isinstance(found, Stat):
+        raise ValueError("a result without a stat")
+    return found
+
+
+def _lost_is_closed(failure: Failure) -> None:
+    failure.trap(ConnectionLost)

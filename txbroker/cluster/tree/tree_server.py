@@ -1,0 +1,146 @@
+"""Serves a metadata tree to the other processes of the machine. A connection is a session: its end deletes the session's ephemeral nodes.
+
+The socket is in a directory that only the owner of the processes can enter. What arrives is checked nevertheless: a connection that sends
+what is no request is closed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from twisted.internet.defer import Deferred
+from twisted.internet.protocol import Factory, connectionDone
+from twisted.protocols.basic import Int32StringReceiver
+from twisted.python.failure import Failure
+
+from txbroker.clock import Clock
+from txbroker.cluster.tree.interface import ConnectionLost, TreeError, WatchEvent
+from txbroker.cluster.tree.local_session import Session
+from txbroker.cluster.tree.served_messages import (
+    FRAME_BYTES_MAX,
+    Asks,
+    Says,
+    TreeRequest,
+    TreeResult,
+    decode_request,
+    error_frame,
+    event_frame,
+    frame,
+    to_op,
+    to_result,
+)
+from txbroker.errors import ProtocolError
+
+RETRY_S = 1.0  # after the end of a session could not be written
+
+log = logging.getLogger("txbroker.cluster")
+
+
+class Trees(Protocol):
+    """A store with any number of sessions."""
+
+    def session(self) -> Session:
+        """A new session."""
+
+    def end(self, session: Session) -> Deferred[None]:
+        """Delete the session's ephemeral nodes."""
+
+
+class TreeServer(Factory):
+    """Accepts connections, each of them a session."""
+
+    noisy = False
+
+    def __init__(self, trees: Trees, clock: Clock) -> None:
+        self._trees = trees
+        self._clock = clock
+
+    def buildProtocol(self, addr: Any) -> _Connection:
+        """A connection of one process."""
+        return _Connection(self._trees.session(), self._end)
+
+    def _end(self, session: Session) -> None:
+        session.forget()
+        self._trees.end(session).addErrback(self._not_ended, session)
+
+    def _not_ended(self, failure: Failure, session: Session) -> None:
+        failure.trap(ConnectionLost)
+        self._clock.callLater(RETRY_S, self._end, session)
+
+
+class _Connection(Int32StringReceiver):
+    """One process. Its requests are performed in order, and answered in order."""
+
+    MAX_LENGTH = FRAME_BYTES_MAX
+    transport: Any = None
+
+    def __init__(self, session: Session, ended: Callable[[Session], None]) -> None:
+        self._session = session
+        self._ended = ended
+        self._over = False
+
+    def connectionMade(self) -> None:
+        """Send the session's id."""
+        self.transport.write(frame(Says.SESSION, self._session.session_id))
+
+    def stringReceived(self, string: bytes) -> None:
+        """One request."""
+        try:
+            result = self._perform(decode_request(memoryview(string)))
+        except (ProtocolError, ValueError) as error:
+            log.error("a process sent the server of the metadata what is no request, and is disconnected: %s", error)
+            self.transport.abortConnection()
+            return
+        result.addCallbacks(self._send, self._failed)
+
+    def lengthLimitExceeded(self, length: int) -> None:
+        """Close: nothing is received."""
+        log.error("a process announced %d bytes to the server of the metadata, and is disconnected", length)
+        self.transport.abortConnection()
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        """The process has ended, or has closed its session."""
+        self._over = True
+        self._ended(self._session)
+
+    def _perform(self, request: TreeRequest) -> Deferred[bytes]:
+        session, path, watch = self._session, request.path, self._changed if request.watch else None
+        asks = Asks(request.asks)
+        if asks is Asks.GET:
+            return session.get(path, watch=watch).addCallback(lambda read: frame(Says.RESULT, data=read[0], results=[to_result(read[1])]))
+        if asks is Asks.EXISTS:
+            return session.exists(path, watch=watch).addCallback(lambda stat: frame(Says.RESULT, results=[to_result(stat)]))
+        if asks is Asks.CHILDREN:
+            return session.children(path, watch=watch).addCallback(lambda names: frame(Says.RESULT, names=names))
+        if asks is Asks.CLOSE:
+            return session.close().addCallback(lambda _: frame(Says.RESULT))
+        ops = [to_op(op) for op in request.ops]
+        if asks is Asks.MULTI:
+            return session.multi(ops).addCallback(_performed)
+        if len(ops) != 1:
+            raise ValueError(f"{len(ops)} operations instead of one")
+        return session.one(ops[0]).addCallback(lambda result: _performed([result]))
+
+    def _send(self, data: bytes) -> None:
+        if not self._over:
+            self.transport.write(data)
+
+    def _failed(self, failure: Failure) -> None:
+        if isinstance(failure.value, TreeError):
+            self._send(error_frame(failure.value))
+        elif failure.check(ValueError):  # the path or the size of data, which the sessions of the processes check, too
+            log.error("a process sent the server of the metadata what no node can have, and is disconnected: %s", failure.getErrorMessage())
+            self.transport.abortConnection()
+        else:
+            log.error("internal error of the server of the metadata: %s", failure.getTraceback())
+            self.transport.abortConnection()
+
+    def _changed(self, event: WatchEvent) -> None:
+        self._send(event_frame(event.type, event.path))
+
+
+def _performed(results: list[Any]) -> bytes:
+    made: list[TreeResult] = [to_result(result) for result in results]
+    return frame(Says.RESULT, results=made)

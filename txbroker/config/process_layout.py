@@ -1,0 +1,74 @@
+"""The configuration of each of the brokers that `txbroker run --processes N` starts on one machine.
+
+Broker i has the base id, and the ports of the listeners, plus i, and a directory of its own below each log directory.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterable
+
+from txbroker.config.listeners import Listener, parse_listeners
+from txbroker.config.resolve import BrokerConfig, Source
+from txbroker.errors import ConfigError
+
+PORT_MAX = 65_535
+PROCESSES_MAX = 256
+# One machine has no second place for a replica. Used unless the user configures them.
+_DEFAULTS = {
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+}
+
+
+def process_directory(number: int) -> str:
+    """The name of a broker's directory below each log directory. No partition's directory has such a name."""
+    return f"process.{number}"
+
+
+def process_number(name: str) -> int | None:
+    """The number in such a name; None for another one."""
+    start, _, digits = name.partition(".")
+    return int(digits) if start == "process" and digits.isdecimal() and len(digits) < 4 and name == process_directory(int(digits)) else None
+
+
+def process_overrides(config: BrokerConfig, processes: int, socket: str) -> list[dict[str, str]]:
+    """For each process the keys that differ from the common configuration. ConfigError if the configuration permits no such processes."""
+    if config.optional_text("zookeeper.connect"):
+        raise ConfigError("zookeeper.connect is set, and the processes of --processes have their metadata in a file: remove one of the two")
+    listeners = parse_listeners(config)
+    has_advertised = config.optional_text("advertised.listeners") is not None
+    base = max(config.int("broker.id"), 0)
+    common = {key: value for key, value in _DEFAULTS.items() if _is_default(config, key)}
+    if config.int("txbroker.metrics.port") >= 0:
+        common |= {"txbroker.metrics.host": "127.0.0.1", "txbroker.metrics.port": "0"}
+    made = []
+    for number in range(processes):
+        overrides = {
+            **common,
+            "broker.id": str(base + number),
+            "listeners": _shifted("listeners", (*listeners.bound, *listeners.unopened), number),
+            "log.dirs": ",".join(posixpath.join(directory, process_directory(number)) for directory in config.list("log.dirs")),
+            "txbroker.metadata.socket": socket,
+        }
+        if has_advertised:
+            overrides["advertised.listeners"] = _shifted("advertised.listeners", listeners.advertised.values(), number)
+        made.append(overrides)
+    return made
+
+
+def _shifted(key: str, listeners: Iterable[Listener], number: int) -> str:
+    """The listeners with higher ports. Port 0 is any free port."""
+    shifted = []
+    for listener in listeners:
+        port = listener.port + number if listener.port else 0
+        if port > PORT_MAX:
+            raise ConfigError(f"{key}: {listener} leaves no port for process {number}: choose a lower port, or fewer --processes")
+        shifted.append(str(Listener(listener.name, listener.host, port, listener.protocol)))
+    return ",".join(shifted)
+
+
+def _is_default(config: BrokerConfig, key: str) -> bool:
+    found = next(config.found(key), None)
+    return found is None or found.source is Source.DEFAULT_CONFIG
