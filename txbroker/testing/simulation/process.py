@@ -13,7 +13,7 @@ from typing import Any
 
 from twisted.internet.address import IPv4Address
 from twisted.internet.interfaces import IHostnameResolver, IReactorPluggableNameResolver
-from zope.interface import implementer  # type: ignore[import-untyped]
+from zope.interface import implementer
 
 from txbroker.testing.simulation.host_disk import Killed
 from txbroker.testing.simulation.network import Network
