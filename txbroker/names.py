@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import re
+import uuid
+from collections.abc import Callable
 from typing import NamedTuple
 
 from txbroker.errors import BrokerError, ErrorCode
@@ -42,6 +44,15 @@ class TopicPartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+
+def new_topic_id(random_bytes: Callable[[int], bytes]) -> bytes:
+    """A random topic id, which no other topic has."""
+    while True:
+        topic_id = uuid.UUID(bytes=random_bytes(16), version=4).bytes
+        # As in Kafka, no id begins with a dash in text form: command lines would parse it as an option.
+        if topic_id not in RESERVED_TOPIC_IDS and not id_to_text(topic_id).startswith("-"):
+            return topic_id
 
 
 def check_topic_name(name: str) -> None:

@@ -60,6 +60,7 @@ class FakeBroker:
             unclean_default=lambda: cluster.unclean_default,
             now_ms=lambda: 1234,
             call_later=cluster.call_later,
+            random_bytes=Random(broker_id).randbytes,
             balance=cluster.balance,
         )
 

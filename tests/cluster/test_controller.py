@@ -12,10 +12,10 @@ from txbroker.cluster import node_paths
 from txbroker.cluster.broker_ids import report_log_dir_failure
 from txbroker.cluster.controller.elect_leaders import ElectionType
 from txbroker.cluster.controller.term import ControllerTerm
-from txbroker.cluster.node_data import BrokerRegistration, PartitionState
+from txbroker.cluster.node_data import BrokerRegistration, PartitionState, TopicAssignment, decode_topic
 from txbroker.cluster.topics import NewTopic
 from txbroker.errors import BrokerError, ErrorCode, StartError
-from txbroker.names import TopicPartition
+from txbroker.names import NULL_TOPIC_ID, TopicPartition
 from txbroker.wire.messages.leader_and_isr import LeaderAndIsrRequest
 from txbroker.wire.messages.update_metadata import UpdateMetadataRequest
 
@@ -598,3 +598,22 @@ def test_the_failover_of_a_controller_takes_as_many_requests_for_many_partitions
         counts.append(Counter((broker, type(request)) for broker, request in cluster.sent if broker != 1))
     assert counts[0] == counts[1]
     assert set(counts[0].values()) <= set(range(1, 5))
+
+
+def test_topics_of_old_tools_get_ids() -> None:
+    """As by Kafka's controller: fetches of followers name topics by their ids."""
+    cluster = cluster_of(1, 2)
+    cluster.result(cluster.observer.create(node_paths.topic("old"), b'{"version":1,"partitions":{"0":[1,2]},"kept":1}'))
+    assert cluster.state("old").isr == (1, 2)
+
+    def node() -> tuple[TopicAssignment, int]:
+        data, stat = cluster.result(cluster.observer.get(node_paths.topic("old")))
+        return decode_topic(data), stat.version
+
+    topic, version = node()
+    assert topic.topic_id != NULL_TOPIC_ID
+    assert topic.other == {"kept": 1}
+    assert {broker.image.topics["old"].topic_id for broker in cluster.brokers.values()} == {topic.topic_id}
+    assert cluster.brokers[2].assigned[TopicPartition("old", 0)][0] == topic.topic_id
+    cluster.kill(next(broker.id for broker in cluster.brokers.values() if broker.controller.active))
+    assert node() == (topic, version), "the next controller keeps it"

@@ -267,6 +267,7 @@ class Broker:
             unclean_default=lambda: self._config.boolean("unclean.leader.election.enable"),
             now_ms=self._world.now_ms,
             call_later=self._world.reactor.callLater,
+            random_bytes=self._world.random_bytes,
             balance=settings.leader_balance(self._config),
         )
         membership = self._membership = Membership(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -17,7 +16,7 @@ from txbroker.cluster.placement import place
 from txbroker.cluster.tree.interface import BadVersion, Create, EventType, NodeExists, NoNode, Set, Tree, WatchEvent
 from txbroker.cluster.tree.operations import for_admin
 from txbroker.errors import BrokerError, ErrorCode
-from txbroker.names import INTERNAL_TOPICS, NULL_TOPIC_ID, RESERVED_TOPIC_IDS, amount, check_topic_name, collision_key, id_to_text
+from txbroker.names import INTERNAL_TOPICS, NULL_TOPIC_ID, amount, check_topic_name, collision_key, new_topic_id
 
 FROM_DEFAULT = -1
 PARTITIONS_MAX = 10_000  # created by one request: KRaft's ReplicationControlManager has the same limit
@@ -115,7 +114,7 @@ class TopicAdmin:
         configs = {name: value for name, value in topic.configs.items() if value is not None}
         config_data = encoded_config(configs)
         await self._check_no_collision(topic.name)
-        topic_id = NULL_TOPIC_ID if validate_only else self._new_topic_id()
+        topic_id = NULL_TOPIC_ID if validate_only else new_topic_id(self._random_bytes)
         if not validate_only:
             await self._write_new(topic.name, config_data, _assignment(topic_id, placed))
         return CreatedTopic(
@@ -173,13 +172,6 @@ class TopicAdmin:
         if problem is not None:
             raise BrokerError(ErrorCode.INVALID_REPLICATION_ASSIGNMENT, problem)
         return placed
-
-    def _new_topic_id(self) -> bytes:
-        while True:
-            topic_id = uuid.UUID(bytes=self._random_bytes(16), version=4).bytes
-            # As in Kafka, no id begins with a dash in text form: command lines would parse it as an option.
-            if topic_id not in RESERVED_TOPIC_IDS and not id_to_text(topic_id).startswith("-"):
-                return topic_id
 
     async def _write_new(self, name: str, config_data: bytes, assignment: TopicAssignment) -> None:
         config_path = node_paths.topic_entity(name).path

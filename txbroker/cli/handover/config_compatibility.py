@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import secrets
-import uuid
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from txbroker.cluster.zookeeper_migration.import_rules import ConfigChecks
 from txbroker.config.alter import replace_broker_configs
 from txbroker.config.resolve import BrokerConfig
 from txbroker.config.topics import validate_topic_configs
 from txbroker.errors import BrokerError
-from txbroker.names import RESERVED_TOPIC_IDS, id_to_text
+from txbroker.names import new_topic_id
 
 Configs = Mapping[str, str]
 
@@ -22,7 +22,7 @@ def config_checks(config: BrokerConfig) -> ConfigChecks:
         topic=lambda configs: _problems(configs, lambda some: validate_topic_configs(config, some)),
         broker=lambda configs: _problems(configs, lambda some: replace_broker_configs(config, list(some.items()), per_broker=True)),
         all_brokers=lambda configs: _problems(configs, lambda some: replace_broker_configs(config, list(some.items()), per_broker=False)),
-        new_topic_id=_new_topic_id,
+        new_topic_id=partial(new_topic_id, secrets.token_bytes),
     )
 
 
@@ -40,11 +40,3 @@ def _problems(configs: Configs, check: Callable[[Configs], object]) -> dict[str,
     except BrokerError as error:
         found |= dict.fromkeys(usable, str(error))
     return found
-
-
-def _new_topic_id() -> bytes:
-    while True:
-        topic_id = uuid.UUID(bytes=secrets.token_bytes(16), version=4).bytes
-        # As Kafka's Uuid.randomUuid: a command line would parse an id with a leading dash as an option.
-        if topic_id not in RESERVED_TOPIC_IDS and not id_to_text(topic_id).startswith("-"):
-            return topic_id

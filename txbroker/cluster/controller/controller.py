@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from typing import TypeVar
 
 from twisted.internet.defer import Deferred, DeferredLock
@@ -43,7 +44,7 @@ from txbroker.cluster.tree.interface import (
 )
 from txbroker.cluster.tree.operations import repeated
 from txbroker.errors import BrokerError, ErrorCode, StartError
-from txbroker.names import TopicPartition
+from txbroker.names import TopicPartition, new_topic_id
 from txbroker.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from txbroker.wire.messages.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
 
@@ -67,6 +68,7 @@ class Controller:
         unclean_default: Callable[[], bool],
         now_ms: Callable[[], int],
         call_later: Callable[[float, Callable[[], None]], DelayedCall],
+        random_bytes: Callable[[int], bytes],
         balance: BalanceSettings | None = None,
     ) -> None:
         """`listener` names the inter-broker listener; `unclean_default` is this broker's unclean.leader.election.enable.
@@ -80,6 +82,7 @@ class Controller:
         self._unclean_default = unclean_default
         self._now_ms = now_ms
         self._call_later = call_later
+        self._random_bytes = random_bytes
         self._balance = balance
         self._steps = DeferredLock()
         self._term: ControllerTerm | None = None
@@ -262,6 +265,7 @@ class Controller:
             self._unclean_default,
             self._enqueue,
             self._call_later,
+            partial(new_topic_id, self._random_bytes),
             self._balance,
         )
         try:

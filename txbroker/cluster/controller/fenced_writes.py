@@ -7,15 +7,15 @@ previous one fail.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from txbroker.cluster import node_paths
-from txbroker.cluster.node_data import MalformedNode, PartitionState, ReplicaAssignment, decode_state, decode_topic
+from txbroker.cluster.node_data import MalformedNode, PartitionState, ReplicaAssignment, TopicAssignment, decode_state, decode_topic
 from txbroker.cluster.tree.interface import MULTI_OPS_MAX, BadVersion, Check, Create, Delete, NoNode, Op, Set, Stat, Tree
 from txbroker.cluster.tree.operations import found, together
-from txbroker.names import TopicPartition
+from txbroker.names import NULL_TOPIC_ID, TopicPartition
 
 log = logging.getLogger("txbroker.controller")
 
@@ -96,16 +96,24 @@ class StateNodes:
 
     async def assign(self, topic: str, partitions: Mapping[int, ReplicaAssignment]) -> bool:
         """Write the replicas of existing partitions, and keep the rest of the topic's node. False if the topic does not exist."""
+        return await self._rewrite(topic, lambda before: before.with_partitions(partitions)) is not None
+
+    async def identify(self, topic: str, topic_id: bytes) -> TopicAssignment | None:
+        """Give a topic this id, unless it has one by now. Its assignment; None if the topic does not exist."""
+        return await self._rewrite(topic, lambda before: replace(before, topic_id=topic_id) if before.topic_id == NULL_TOPIC_ID else before)
+
+    async def _rewrite(self, topic: str, change: Callable[[TopicAssignment], TopicAssignment]) -> TopicAssignment | None:
         path = node_paths.topic(topic)
         while True:
             try:
                 data, stat = await self._tree.get(path)
-                await self.write([Set(path, decode_topic(data).with_partitions(partitions).encode(), stat.version)])
+                after = change(decode_topic(data))
+                await self.write([Set(path, after.encode(), stat.version)])
             except BadVersion:
                 continue  # partitions were added concurrently
             except NoNode:
-                return False
-            return True
+                return None
+            return after
 
     async def delete_topic(self, topic: str) -> None:
         """Remove all nodes of a topic, its configuration, and finally its deletion request."""

@@ -37,7 +37,7 @@ from txbroker.cluster.node_data import (
 from txbroker.cluster.tree.interface import Delete, NodeExists, NoNode, Tree, Watcher, WatchEvent
 from txbroker.cluster.tree.operations import found
 from txbroker.errors import BrokerError, ErrorCode, error_name
-from txbroker.names import TopicPartition, amount, check_topic_name
+from txbroker.names import NULL_TOPIC_ID, TopicPartition, amount, check_topic_name
 from txbroker.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from txbroker.wire.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
 from txbroker.wire.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
@@ -60,6 +60,7 @@ class ControllerTerm:
         unclean_default: Callable[[], bool],
         enqueue: Callable[[ControllerTerm, Handler], None],
         call_later: Callable[[float, Callable[[], None]], DelayedCall],
+        new_topic_id: Callable[[], bytes],
         balance: BalanceSettings | None,
     ) -> None:
         """`enqueue` calls a handler of this term after all earlier ones, unless the term has ended by then.
@@ -70,6 +71,7 @@ class ControllerTerm:
         self.context = ControllerContext()
         self._tree = tree
         self._enqueue = enqueue
+        self._new_topic_id = new_topic_id
         self._nodes = StateNodes(tree, controlling.epoch, epoch_version)
         self.leadership = Leadership(self.context, self._nodes, tree, unclean_default, controlling.epoch)
         self._channels = Channels(open_channel, self._answered)
@@ -296,6 +298,8 @@ class ControllerTerm:
             self.context.forget_topic(name)  # not deleted by this controller: the tree was edited by hand
         topics = await self._read_topics(sorted(names - self.context.topics.keys()))
         for name, topic in topics.items():
+            if topic.topic_id == NULL_TOPIC_ID:  # tools and controllers older than Kafka 2.8 create it without one
+                topic = await self._nodes.identify(name, self._new_topic_id()) or topic
             self.context.put_topic(name, topic)
         return list(self.context.partitions_of(topics))
 
