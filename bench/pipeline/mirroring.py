@@ -19,7 +19,6 @@ from bench.measures import Figure, Outcome, Sample, Settings, Work
 from bench.pipeline.copiers import Copier, MirrorMaker, TxbrokerMirror
 from bench.requests import FIRST_TIMESTAMP, BrokerClient, Refused, offset_at
 from bench.turns import in_turn
-from tests.support.kafka import KafkaProcess
 from tests.support.server import Server
 from txbroker.wire.compression import Codec
 from txbroker.wire.records import Record, build
@@ -34,7 +33,6 @@ POLL_S = 0.01
 WAIT_S = 600.0
 TICK_S = 0.01  # of the times in /proc
 LATEST = -1
-TARGET_CLUSTER = "dHhicm9rZXItdGVzdHMtMg"
 FIGURES = (
     Figure("MB/s a core", "MB/s", target=3.0),
     Figure("MB/s", "MB/s"),
@@ -104,8 +102,6 @@ def _compared(case: Case, settings: Settings, directory: Path) -> Outcome:
 def pair(broker: str, directory: Path) -> Iterator[Pair]:
     """Start two brokers."""
     found = Pair(make(broker, directory / "source"), make(broker, directory / "target"))
-    if isinstance(found.target, KafkaProcess):
-        found.target.cluster_id = TARGET_CLUSTER
     with ExitStack() as stack:
         for server in found:
             stack.callback(server.close)

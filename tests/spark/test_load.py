@@ -212,7 +212,7 @@ def test_offsets_that_expired(spark: Any, broker: Server, topic: str, table: Pat
     loading()
     produce(broker, topic, 30)
     delete_records(broker, topic, 14, 1)
-    with pytest.raises(CommandFailed, match=r"deleted before the load: 4 offsets; --on-expired skip"):
+    with pytest.raises(CommandFailed, match=r"deleted before they were read: 4 offsets; --on-expired skip"):
         loading()
     report = loading(skip_expired=True)
     assert [tuple(one) for one in report.expired] == [(topic, 1, 10, 14)]

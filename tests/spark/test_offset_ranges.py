@@ -40,7 +40,7 @@ def test_another_topic_of_the_same_table_has_its_own_offsets() -> None:
 
 def test_offsets_that_expired() -> None:
     later = snapshot(PartitionOffsets(12, 15, 15), PartitionOffsets(0, 0, 0))
-    with pytest.raises(CommandFailed, match=r"t-0 begins at offset 12, and the table has it up to 10: deleted before the load: 2 offsets"):
+    with pytest.raises(CommandFailed, match=r"begins at offset 12, and the table has it up to 10: deleted before .*: 2 offsets"):
         plan(later, TABLE, skip_expired=False)
     assert plan(later, TABLE, skip_expired=True) == Plan([OffsetRange("t", 0, 12, 15)], [OffsetRange("t", 0, 10, 12)])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,8 +15,8 @@ from tests.support.cache import KAFKA_NEW, KAFKA_OLD
 from tests.support.raw import RawConnection
 from tests.support.server import HOST, Server, free_port
 from tests.support.waiting import PATIENCE_S, until
+from txbroker.names import id_to_text
 
-_CLUSTER_ID = "dHhicm9rZXItdGVzdHMtMQ"  # any valid id
 _SESSION_TIMEOUT_MS = 9000  # on a loaded machine a JVM may send nothing for seconds
 _ONE_REPLICA = {
     "transaction.state.log.replication.factor": "1",
@@ -60,10 +61,10 @@ class KafkaProcess(_JavaServer):
 
     kind = "kafka"
     release = KAFKA_NEW
-    cluster_id = _CLUSTER_ID
 
     def __init__(self, directory: Path, overrides: Mapping[str, str] | None = None) -> None:
         super().__init__(directory, overrides)
+        self.cluster_id = id_to_text(b"t" + os.urandom(15))  # kafka-storage takes no id that begins with a minus
         self._controller_port = free_port()
 
     def start(self) -> None:

@@ -67,7 +67,7 @@ def dry_run(spark: Any, options: LoadOptions) -> DryRun:
         loaded = None if before is None else before.offsets
         if loaded is not None and options.rebase:
             loaded = rebased(loaded, snapshot)
-        found = plan(snapshot, loaded, skip_expired=options.skip_expired)
+        found = plan(snapshot, loaded, skip_expired=options.skip_expired, can_rebase=True)
     sizes = _sizes(options.source.brokers, snapshot)
     planned = [PlannedRange(one, -(-one.size // (options.source.split or one.size)), _share(one, snapshot, sizes)) for one in found.ranges]
     return DryRun(str(table.path), table.format, before is None, snapshot, planned, found.expired)

@@ -213,7 +213,7 @@ class _Load:
         return take(self._source.brokers, self._topics, self._source.isolation_level)
 
     def _plan(self, snapshot: Snapshot, loaded: TableOffsets | None) -> Plan:
-        return plan(snapshot, loaded, skip_expired=self._options.skip_expired)
+        return plan(snapshot, loaded, skip_expired=self._options.skip_expired, can_rebase=True)
 
     def _append(
         self, loaded: TableOffsets, ids: Mapping[str, str], planned: Plan, transaction: int | None

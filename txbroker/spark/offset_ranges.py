@@ -1,4 +1,4 @@
-"""Which offsets a load has to read: those of the snapshot that the table does not have yet."""
+"""Which offsets a job has to read: those of the snapshot that its table does not have yet."""
 
 from __future__ import annotations
 
@@ -59,23 +59,24 @@ class Plan(NamedTuple):
     expired: Sequence[OffsetRange]
 
 
-def plan(snapshot: Snapshot, table: TableOffsets | None, *, skip_expired: bool) -> Plan:
-    """The ranges to load. A partition that the table does not have yet begins at the first offset that the broker has.
+def plan(snapshot: Snapshot, table: TableOffsets | None, *, skip_expired: bool, can_rebase: bool = False) -> Plan:
+    """The ranges to read. A partition that the table does not have yet begins at the first offset that the broker has.
+
+    `can_rebase`: whether the job has the flag --rebase.
 
     CommandFailed for a table of another cluster or topic, and for offsets that are gone; WrongData for a log that became shorter.
     """
+    rebase = "; --rebase continues if the same offsets have the same records" if can_rebase else ""
     if table is not None and table.cluster_id != snapshot.cluster_id:
         raise CommandFailed(f"the table has data of the cluster {table.cluster_id}, and this is {snapshot.cluster_id}; "
-                            "correct --bootstrap-server, or specify another --table; --rebase continues if the topics have the same "
-                            "records at the same offsets there")
+                            f"correct --bootstrap-server, or specify another --table{rebase}")
     ranges, expired = [], []
     for topic in snapshot.topics:
         known = {} if table is None else table.offsets.get(topic.name, {})
         loaded_id = None if table is None else table.topic_ids.get(topic.name)
         if loaded_id is not None and loaded_id != topic.topic_id:
             raise CommandFailed(f"topic {topic.name} was deleted and created again: the table has data of the topic id {loaded_id}, and "
-                                f"the topic has {topic.topic_id}, with new offsets; specify another --table; --rebase continues if it "
-                                "has the same records at the same offsets")
+                                f"the topic has {topic.topic_id}, with new offsets; specify another --table{rebase}")
         lost = sorted(known.keys() - topic.partitions.keys())
         if lost:
             raise WrongData(f"topic {topic.name} has no partition {lost[0]}, of which the table has offsets; look at the brokers' logs")
@@ -87,7 +88,7 @@ def plan(snapshot: Snapshot, table: TableOffsets | None, *, skip_expired: bool) 
             if start < found.log_start:
                 if not skip_expired:
                     raise CommandFailed(f"{topic.name}-{index} begins at offset {found.log_start}, and the table has it up to {start}: "
-                                        f"deleted before the load: {amount(found.log_start - start, 'offset')}; "
+                                        f"deleted before they were read: {amount(found.log_start - start, 'offset')}; "
                                         "--on-expired skip goes on without them")
                 expired.append(OffsetRange(topic.name, index, start, found.log_start))
                 start = found.log_start

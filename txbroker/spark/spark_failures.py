@@ -43,6 +43,14 @@ def failure(error: Exception) -> CommandFailed:
                              "`txbroker get-offsets --time max-timestamp` shows the partition")
     if "ConcurrentTransaction" in text or "ConcurrentModification" in text:
         return CommandFailed("another job committed to the table first, and this one wrote nothing; run it again")
-    causes = re.findall(r"^(?:Caused by: )?([\w.$]+(?:Exception|Error|Failed)): (.+)$", text, flags=re.M)
-    reason = ": ".join(causes[-1]) if causes else text.strip().splitlines()[0] if text.strip() else type(error).__name__
-    return CommandFailed(f"Spark failed: {reason}; correct that and run this again")
+    ours = re.findall(r"^txbroker\.[\w.]+: (.+)$", text, flags=re.M)  # of a task in Python; it says what to do
+    return CommandFailed(ours[-1] if ours else f"Spark failed: {reason(error)}; correct that and run this again")
+
+
+def reason(error: Exception) -> str:
+    """The cause of an exception of Spark or of its gateway, in one line: the last one that its text names."""
+    text = str(error).strip()
+    causes = re.findall(r"^(?:Caused by: |: )?([\w.$]+(?:Exception|Error|Failed)): (.+)$", text, flags=re.M)
+    if causes:
+        return ": ".join(causes[-1]).rstrip(";")
+    return text.splitlines()[0] if text else type(error).__name__

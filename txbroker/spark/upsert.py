@@ -165,8 +165,7 @@ class _Upsert:
         snapshot = self._snapshot()
         known = self._table.identity()
         identity = self._identity(snapshot, known)
-        newest = None if known is None else self._table.newest()
-        before = None if newest is None else newest.table
+        before = None if known is None else self._covered(known)
         planned = self._plan(snapshot, before)
         self._on_step("planned")
         if known is None and planned.ranges:
@@ -207,11 +206,16 @@ class _Upsert:
         if topic.name != known.topic:
             raise CommandFailed(f"the table has the keys of topic {known.topic}, and not of {topic.name}; specify another --table")
         if order is not None and order != known.order:
-            raise CommandFailed(f"the table compares records by {_name(known.order)}, and the topic's compaction.strategy is "
-                                f"{_name(order)} now; specify another --table")
+            raise CommandFailed(f"the table compares records by {_name(known.order)}, and the topic's compaction.strategy, or "
+                                f"--compaction-strategy, is {_name(order)} now; specify another --table")
         if options.by_timestamp is not None and options.by_timestamp is not known.by_timestamp:
             raise CommandFailed("--cross-partition is fixed with a table; specify another --table, and merge everything into it")
         return known
+
+    def _covered(self, known: Identity) -> TableOffsets:
+        """What the table has; no offsets if Delta does not have its commits any more, or there was none."""
+        newest = self._table.newest()
+        return TableOffsets(known.cluster_id, {known.topic: known.topic_id}, {}) if newest is None else newest.table
 
     def _plan(self, snapshot: Snapshot, before: TableOffsets | None) -> Plan:
         planned = plan(snapshot, before, skip_expired=self._options.skip_expired)

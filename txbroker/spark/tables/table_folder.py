@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from txbroker.cli.failures import BadUsage, CommandFailed
+from txbroker.spark.spark_failures import reason
 
 DELTA, PARQUET = "delta", "parquet"
 DELTA_LOG, MANIFESTS = "_delta_log", "_manifests"
@@ -52,7 +53,7 @@ def locked(spark: Any, path: Path) -> Iterator[None]:
         resolved.parent.mkdir(parents=True, exist_ok=True)
         file = spark._jvm.java.io.RandomAccessFile(name, "rw")
     except Exception as error:
-        raise CommandFailed(f"{path} cannot be written ({str(error).splitlines()[0]}); correct --table or its permissions") from None
+        raise CommandFailed(f"{path} cannot be written ({reason(error)}); correct --table or its permissions") from None
     _held.add(name)
     try:
         if file.getChannel().tryLock() is None:
