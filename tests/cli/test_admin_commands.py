@@ -57,6 +57,7 @@ def test_deleting_records(broker: Server, name: str, tmp_path: Path) -> None:
     output, complaint = delete({0: 40, 1: -1})
     assert output.splitlines()[-2:] == [f"partition: {name}-0\tlow_watermark: 40", f"partition: {name}-1\tlow_watermark: 20"]
     assert complaint == ""
+    advice = "; specify an offset up to the high watermark, which `txbroker get-offsets` shows, or -1"
     output, complaint = delete({0: 45, 1: 21, 2: 0}, "--json", status=1)
     assert [json.loads(line) for line in output.splitlines()] == [
         {"topic": name, "partition": 0, "low_watermark": 45, "error": None},
@@ -64,18 +65,24 @@ def test_deleting_records(broker: Server, name: str, tmp_path: Path) -> None:
         {"topic": name, "partition": 2, "low_watermark": None, "error": "UNKNOWN_TOPIC_OR_PARTITION"},
     ]
     assert [json.loads(line)["warning"] for line in complaint.splitlines()] == [
-        f"nothing was deleted from partition {name}-1: offset out of range (OFFSET_OUT_OF_RANGE)",
+        f"nothing was deleted from partition {name}-1: offset out of range (OFFSET_OUT_OF_RANGE){advice}",
         f"nothing was deleted from partition {name}-2: unknown topic or partition (UNKNOWN_TOPIC_OR_PARTITION); "
         "see `txbroker topics --list`",
     ]
     _, complaint = delete(dict.fromkeys((0, 1, 3, 4, 5, 6), 100), status=1)
     assert complaint == (
-        f"nothing was deleted from 2 partitions ({name}-0, {name}-1): offset out of range (OFFSET_OUT_OF_RANGE)\n"
+        f"nothing was deleted from 2 partitions ({name}-0, {name}-1): offset out of range (OFFSET_OUT_OF_RANGE){advice}\n"
         f"nothing was deleted from 4 partitions ({name}-3, {name}-4, {name}-5, ...): unknown topic or partition "
         "(UNKNOWN_TOPIC_OR_PARTITION); see `txbroker topics --list`\n"
     )
     found, _ = run("get-offsets", "--bootstrap-server", broker.address, "--topic", name, "--time", "earliest")
     assert found == f"{name}:0:45\n{name}:1:20\n", "the other records were deleted"
+    change = ("configs", "--bootstrap-server", broker.address, "--alter", "--topic", name, "--add-config")
+    run(*change, "cleanup.policy=compact")
+    _, complaint = delete({0: 46}, status=1)
+    assert complaint.startswith(f"nothing was deleted from partition {name}-0: policy violation (POLICY_VIOLATION); cleanup.policy of the ")
+    run(*change, "cleanup.policy=[compact,delete]")
+    assert delete({0: 46})[0].endswith(f"partition: {name}-0\tlow_watermark: 46\n")
 
 
 def test_log_directories(broker: Server, name: str) -> None:

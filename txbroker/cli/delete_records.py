@@ -25,6 +25,11 @@ The file has this format: {"partitions": [{"topic": "hello", "partition": 0, "of
 
 TIMEOUT_MS = 30_000
 SHAPE = '{"partitions": [{"topic": "hello", "partition": 0, "offset": 42}], "version": 1}'
+_ADVICE: Mapping[int, str] = {
+    ErrorCode.POLICY_VIOLATION: "cleanup.policy of the topic has no delete: add it with "
+                                "`txbroker configs --alter --topic NAME --add-config cleanup.policy=[compact,delete]`",
+    ErrorCode.OFFSET_OUT_OF_RANGE: "specify an offset up to the high watermark, which `txbroker get-offsets` shows, or -1",
+}
 COLUMNS = (Column("topic", "TOPIC"), Column("partition", "PARTITION"), Column("low_watermark", "LOW-WATERMARK"), Column("error", "ERROR"))
 
 
@@ -50,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
     shown.rows(COLUMNS if refused else COLUMNS[:-1], rows, _plain)
     codes = ErrorCode.__members__
     failed = {Partition(row["topic"], row["partition"]): codes.get(row["error"], ErrorCode.UNKNOWN_SERVER_ERROR) for row in refused}
-    warn_of_refused("nothing was deleted from {}", failed)
+    warn_of_refused("nothing was deleted from {}", failed, _ADVICE)
     return FAILED if refused else DONE
 
 

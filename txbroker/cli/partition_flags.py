@@ -16,6 +16,7 @@ _RULE = re.compile(r"(?P<topic>[^:,]*)(?::(?:(?P<one>\d+)|(?P<low>\d*)-(?P<high>
 
 UNKNOWN_OFFSET = -1  # in a response of ListOffsets
 NAMED_MAX = 3  # partitions in one message
+NO_ADVICE: Mapping[int, str] = {}
 
 
 class Partition(NamedTuple):
@@ -79,11 +80,12 @@ def some(partitions: Sequence[Partition]) -> str:
     return f"{amount(len(partitions), 'partition')} ({named})"
 
 
-def warn_of_refused(what: str, refused: Mapping[Partition, int]) -> None:
-    """One warning for each error code; `what` has `{}` in the place of the partitions."""
+def warn_of_refused(what: str, refused: Mapping[Partition, int], advice: Mapping[int, str] = NO_ADVICE) -> None:
+    """One warning for each error code; `what` has `{}` in the place of the partitions. `advice`: what to do about some codes."""
     for code in sorted(set(refused.values())):
         partitions = sorted(partition for partition, each in refused.items() if each == code)
-        warn(str(broker_error(what.format(some(partitions)), code, None)))
+        sentence = str(broker_error(what.format(some(partitions)), code, None))
+        warn(f"{sentence}; {advice[code]}" if code in advice else sentence)
 
 
 def with_leaders(leaders: Mapping[Partition, int]) -> list[Partition]:
