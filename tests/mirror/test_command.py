@@ -37,8 +37,15 @@ def test_until_caught_up(both: Both, name: str, tmp_path: Path) -> None:
     assert lines[:2] == [f"{name}-{i}: copied to offset 20 of 20, the target ends at 20, 20 records in this run" for i in range(2)]
     assert lines[2].startswith("40 records, ") and lines[2].endswith(" unchanged")
     found = json.loads(report.read_text())
-    assert (found["schema"], found["job"], found["records"], found["problems"]) == (1, "mirror", 40, [])
+    assert (found["schema"], found["job"], found["ok"], found["records"], found["problems"]) == (1, "mirror", True, 40, [])
     assert [(each["partition"], each["copied_to"], each["lag"]) for each in found["partitions"]] == [(0, 20, 0), (1, 20, 0)]
+
+    other = mirror("--from", source.address, "--to", target.address, "--include", name, "--name", "other", "--until-caught-up",
+                   "--json", str(report))  # fmt: skip
+    refused = [f"{name} is copied by the mirror 'mirror'; run that one, or promote the topic first",
+               "txbroker mirror: 1 topic could not be copied, see above"]  # fmt: skip
+    assert other.returncode == 1 and other.stderr.splitlines()[-2:] == refused
+    assert json.loads(report.read_text())["ok"] is False
 
     send(source, name, numbered(20))
     delete_records(source, name, 25, 1)
@@ -70,12 +77,12 @@ def test_failures(both: Both, name: str) -> None:
     source, target = both
     gone = "127.0.0.1:1"
     missing = mirror("--from", source.address, "--to", target.address, "--topic", name)
-    assert missing.returncode == 1
+    assert missing.returncode == 2
     assert missing.stderr.splitlines()[-1].startswith(f"txbroker mirror: topic {name} does not exist on the source; see")
     unreachable = mirror("--from", source.address, "--to", gone, "--topic", name)
-    assert unreachable.returncode == 1 and "no broker of the target answers: no connection to 127.0.0.1:1" in unreachable.stderr
+    assert unreachable.returncode == 2 and "no broker of the target answers: no connection to 127.0.0.1:1" in unreachable.stderr
     promoted = mirror("promote", "--to", target.address, "--topic", name)
-    assert promoted.returncode == 1 and f"{name} is not a copy that a mirror made" in promoted.stderr
+    assert promoted.returncode == 2 and f"{name} is not a copy that a mirror made" in promoted.stderr
 
 
 @pytest.mark.parametrize(

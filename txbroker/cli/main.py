@@ -26,7 +26,8 @@ A broker that speaks Kafka's wire protocol, and the tools to use it: their flags
 
 EPILOG = """\
 Help for a command: txbroker COMMAND --help
-Exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted. The jobs of `txbroker spark`: 1 wrong data, 2 failed or wrong usage.
+Exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted.
+`txbroker mirror` and the jobs of `txbroker spark`: 1 something is wrong with the data, 2 failed or wrong usage.
 """
 
 TRACEBACK_VARIABLE = "TXBROKER_TRACEBACK"
@@ -104,6 +105,7 @@ def _main(argv: Sequence[str]) -> int:
         parser.print_help(sys.stderr)
         return USAGE
     failed: int = getattr(arguments, "failed_status", FAILED)
+    name = getattr(arguments, "command_name", name)
     try:
         status: int = arguments.command(arguments)
         sys.stdout.flush()

@@ -13,7 +13,7 @@ from typing import Any
 
 from txbroker.cli.arguments import number
 from txbroker.cli.clients import addresses
-from txbroker.cli.failures import DONE, FAILED, BadUsage, CommandFailed, complain, complain_as_json
+from txbroker.cli.failures import DONE, FAILED, USAGE, BadUsage, complain, complain_as_json, warn
 from txbroker.cli.mirror import promote_command
 from txbroker.log_output import FORMATS, TEXT, parse_levels, write_log
 from txbroker.mirror.settings import DEFAULT_NAME, MirrorSettings, World
@@ -32,7 +32,7 @@ ended, also after a kill: no record is lost or doubled. docs/mirror.md says how.
 
 Batches are copied compressed, as they are. Topics that the target does not have are created. Nothing else may produce to a copy.
 
-Exit status: 0 stopped, or caught up; 1 a partition could not be copied, or the mirror failed; 2 wrong usage.
+Exit status: 0 stopped by a signal, or caught up; 1 a topic or a partition could not be copied; 2 wrong usage or a fault: run it again.
 """
 SECONDS_MIN = 1
 
@@ -64,7 +64,7 @@ def add_parser(subparsers: Any) -> None:
         parser.add_argument(flag, type=number(SECONDS_MIN), default=default, metavar="SECONDS", help=f"{what} (default: {default})")
     parser.add_argument("--json", metavar="FILE", help="write a report as JSON when the mirror ends")
     parser.add_argument("--log-format", default=TEXT, choices=FORMATS, help="text (default), or json: one object per line")
-    parser.set_defaults(command=run)
+    parser.set_defaults(command=run, failed_status=USAGE)
     promote_command.add_parser(parser.add_subparsers(title="other commands", metavar="promote", dest="subcommand"))
 
 
@@ -108,17 +108,23 @@ def run(arguments: argparse.Namespace) -> int:
     reactor.callWhenRunning(start)
     reactor.run()
     report = status.report(reactor.seconds())
+    stopped = mirror.stopped
     if arguments.json:
-        write_report(arguments.json, "mirror", None, {"problems": [str(each) for each in problems], **report})
+        ok = not (problems or stopped or report["refused"])
+        write_report(arguments.json, "mirror", None, {"ok": ok, "problems": [str(each) for each in problems], **report})
     for problem in problems:
         if not isinstance(problem, MirrorFailed | ClientError):
             raise problem
-        return complain("txbroker mirror", str(problem), FAILED)
+        return complain("txbroker mirror", str(problem), USAGE)
     for line in lines(report):
         print(line)
-    stopped = mirror.stopped
+    for why in report["refused"].values():
+        warn(why)
     if stopped:
-        raise CommandFailed(f"{amount(len(stopped), 'partition')} could not be copied, the first is {stopped[0]}: {stopped[0].problem}")
+        what = f"{amount(len(stopped), 'partition')} could not be copied, the first is {stopped[0]}: {stopped[0].problem}"
+        return complain("txbroker mirror", what, FAILED)
+    if report["refused"]:
+        return complain("txbroker mirror", f"{amount(len(report['refused']), 'topic')} could not be copied, see above", FAILED)
     return DONE
 
 
