@@ -60,17 +60,23 @@ def test_a_mirror(spark: Any, broker: Server, name: str) -> None:
 
 @pytest.mark.process
 def test_a_mirror_that_was_compacted(spark: Any, broker: Server, name: str) -> None:
-    """What is removed on one side needs a later record of the key there; the topic itself has deleted its head, or all of partition 1."""
+    """What is removed on one side needs a later record of the key there. The topic has deleted its head, or all of partition 1.
+
+    The mirror of 2 ends before the topic's start, and that of 3 has more records than were deleted.
+    """
     mirror = f"{name}-mirror"
-    create_topic(broker, name, 2)
-    create_topic(broker, mirror, 2, {**KEEP, "cleanup.policy": "compact"})
-    copy(broker, name, {0: list(range(30)), 1: list(range(8))})
-    delete_records(broker, name, 3, 0)
-    delete_records(broker, name, 8, 1)
-    copy(broker, mirror, {0: [0, 1, 2, *range(15, 27), 28, 29], 1: list(range(5))})  # 27 is the latest of its key, and lost
+    create_topic(broker, name, 4)
+    create_topic(broker, mirror, 4, {**KEEP, "cleanup.policy": "compact"})
+    copy(broker, name, {0: list(range(30)), 1: list(range(8)), 2: list(range(30)), 3: list(range(30))})
+    for partition, start in enumerate((3, 8, 20, 20)):
+        delete_records(broker, name, start, partition)
+    copy(broker, mirror, {0: [0, 1, 2, *range(15, 27), 28, 29], 1: list(range(5)),  # 27 is the latest of its key, and lost
+                          2: list(range(10)), 3: list(range(100, 121))})  # fmt: skip
     report = audited_with(spark, AuditOptions(TopicSource(broker.address, [name]), against=TopicSource(broker.address, [mirror])))
-    assert found(report) == [("missing", 0, 1, 27)]
-    assert [one.events for one in report.partitions] == [{"expired": 3, "missing": 1, "removed": 12}, {"expired": 5}]
+    assert found(report) == [("missing", 0, 1, 27), ("extra", 3, 21, 0)]
+    assert [one.events for one in report.partitions] == [{"expired": 3, "missing": 1, "removed": 12}, {"expired": 5}, {"expired": 10},
+                                                         {"extra": 21}]  # fmt: skip
+    assert [one.waiting for one in report.partitions] == [0, 0, 10, 10]
 
 
 @pytest.mark.parametrize(("written", "expected"), [

@@ -97,7 +97,7 @@ class Comparison:
         rules, delivered_rules = self._rules, self._delivered.rules(self._rules)
         events, bounds = by_content.compare(self._spark, self._keep, a, b, rules.compacted | delivered_rules.compacted)
         limits = {(one.topic, one.partition): one for one in bounds}
-        events = self._keep.rows(self._without_heads(events, spans, limits))
+        events = self._keep.rows(self._without_heads(events, spans, limits, sums))
         if rules.compacted and _has(events, "extra"):
             later = events.where("kind = 'waiting'").selectExpr(
                 "topic", "partition", f"offset + {NEVER}L AS offset", "timestamp_ms", "key", "deleted", "CAST(NULL AS BIGINT) AS version")
@@ -121,14 +121,25 @@ class Comparison:
         some = proved(events.where(mine), kind, records, rules.order, superseded=superseded, tombstone=tombstone, otherwise=kind)
         return self._keep.rows(some.unionByName(events.where(~mine)))
 
-    def _without_heads(self, events: Any, spans: Mapping[Key, Span], limits: Mapping[Key, Bounds]) -> Any:
-        """Records before the first match are not wrong if retention deleted the other side's; all of them, if it deleted everything."""
+    def _without_heads(
+        self, events: Any, spans: Mapping[Key, Span], limits: Mapping[Key, Bounds], sums: Mapping[Key, PartitionSums]
+    ) -> Any:
+        """Records before the first match are not wrong if retention deleted the other side's.
+
+        Without a match the delivered side may have come no further than where the topic begins now: then it has at most as many records as
+        the topic has deleted offsets.
+        """
         from pyspark.sql import functions as f
 
-        rows = [(*key, found.written_first if span.delivered.start > 0 else -1, found.delivered_first if span.written.start > 0 else -1)
-                for key, span in spans.items() if (found := limits.get(key)) is not None]  # fmt: skip
-        rows += [(*key, -1, NEVER) for key, span in spans.items()
-                 if key not in limits and span.written.start > 0 and span.written.start >= span.written.end]  # fmt: skip
+        rows = []
+        for key, span in spans.items():
+            found = limits.get(key)
+            deleted = span.written.start if span.written_from_start else 0
+            removed = span.delivered.start if span.delivered_from_start else 0
+            if found is not None:
+                rows.append((*key, found.written_first if removed else -1, found.delivered_first if deleted else -1))
+            elif sums[key].delivered <= deleted:
+                rows.append((*key, -1, NEVER))
         if not rows:
             return events
         heads = f.broadcast(self._spark.createDataFrame(rows, "topic STRING, partition INT, written_first BIGINT, delivered_first BIGINT"))

@@ -120,13 +120,16 @@ class Delivered(Protocol):
 class Span(NamedTuple):
     """What is compared of a partition: `written` and `delivered` offsets, each [start, end). Up to `until` it was written.
 
-    `unread`: offsets before `written` that were deleted before they were delivered.
+    `unread`: offsets before `written` that were deleted before they were delivered. `written_from_start` and `delivered_from_start`:
+    whether these begin where the log does, and not later because of --since.
     """
 
     written: OffsetRange
     until: int
     delivered: OffsetRange
     unread: int = 0
+    written_from_start: bool = True
+    delivered_from_start: bool = True
 
     @property
     def whole(self) -> OffsetRange:
@@ -135,7 +138,9 @@ class Span(NamedTuple):
 
     def since(self, written: int, delivered: int) -> Span:
         """From these offsets on."""
-        return self._replace(written=_later(self.written, written), delivered=_later(self.delivered, delivered))
+        sides = _later(self.written, written), _later(self.delivered, delivered)
+        from_start = (now.start == before.start for now, before in zip(sides, (self.written, self.delivered), strict=True))
+        return Span(sides[0], self.until, sides[1], self.unread, *from_start)
 
 
 def _later(one: OffsetRange, start: int) -> OffsetRange:
