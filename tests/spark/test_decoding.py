@@ -27,6 +27,8 @@ FIRST = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "l
 SECOND = {**FIRST, "fields": [*FIRST["fields"], {"name": "count", "type": "int", "default": 1}]}
 OTHER = {"type": "record", "name": "Other", "fields": [{"name": "name", "type": "string"}]}
 
+RECURSIVE = {"type": "record", "name": "Node", "fields": [{"name": "next", "type": ["null", "Node"]}]}
+
 
 def send(broker: Server, topic: str, values: Sequence[bytes | None]) -> None:
     """To partition 0."""
@@ -72,13 +74,14 @@ def test_json(spark: Any, broker: Server, one: str, table: Path, tmp_path: Path,
     schema = tmp_path / "order.sql"
     schema.write_text("id BIGINT, item STRING, at STRUCT<lat: DOUBLE>\n")
     values = [b'{"id": 1, "item": "book", "at": {"lat": 1.5}, "more": 1}', b'{"id": 2}', None, b"", b"no JSON", b'{"id": "two"}', b"\xff{}",
-              b'{"id": 9223372036854775808}', b"[]", b"null", b"3"]  # fmt: skip
+              b'{"id": 9223372036854775808}', b"[]", b"null", b"3", b'{"id": 3}{"id": 4}', b'{"id": 3} end', b'{"id": 3}] [',
+              b' {"id": 6}\n']  # fmt: skip
     send(broker, one, values)
     report = loads(Decoding("json", str(schema)), form)
     wrong, text = "the value does not match the JSON schema", "the value is not valid UTF-8"
     assert decoded(spark, table) == [((1, "book", (1.5,)), None), ((2, None, None), None), (None, None), (None, wrong), (None, wrong),
-                                     (None, wrong), (None, text), (None, wrong), (None, wrong), (None, wrong), (None, wrong)]  # fmt: skip
-    assert (report.undecodable, report.checked[0].first_undecodable, report.wrong) == (8, 3, [])
+                                     (None, wrong), (None, text), *[(None, wrong)] * 7, ((6, None, None), None)]  # fmt: skip
+    assert (report.undecodable, report.checked[0].first_undecodable, report.wrong) == (11, 3, [])
     raw = open_table(spark, str(table)).read().orderBy("offset").collect()
     assert [None if row.value is None else bytes(row.value) for row in raw] == values, "raw values are always there"
 
@@ -139,7 +142,7 @@ class _Handler(BaseHTTPRequestHandler):
 @pytest.fixture
 def registry() -> Iterator[Registry]:
     schemas = {1: {"schema": json.dumps(FIRST)}, 2: {"schema": json.dumps(SECOND)}, 3: {"schemaType": "PROTOBUF", "schema": "message"},
-               4: {"schema": "no Avro"}, 5: {"schema": json.dumps(OTHER)}}  # fmt: skip
+               4: {"schema": "no Avro"}, 5: {"schema": json.dumps(OTHER)}, 6: {"schema": json.dumps(RECURSIVE)}}  # fmt: skip
     server = Registry(schemas)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
@@ -153,10 +156,10 @@ def test_values_with_the_number_of_their_schema(spark: Any, broker: Server, one:
     reader = tmp_path / "order.avsc"
     reader.write_text(json.dumps(SECOND))
     send(broker, one, [framed(1, order(1, "book")), framed(2, order(2, None, 9)), None, b"\0\0\0\0", b"{}{}{}", framed(3, b"x"),
-                       framed(4, b"x"), framed(5, b"\2x"), framed(2**32 - 1, b""), framed(2, b"")])  # fmt: skip
+                       framed(4, b"x"), framed(5, b"\2x"), framed(2**32 - 1, b""), framed(2, b""), framed(6, b"\0")])  # fmt: skip
     report = loads(Decoding("registry", str(reader), registry.url))
     found = decoded(spark, table)
-    assert [value for value, _ in found] == [(1, "book", 1), (2, None, 9), *[None] * 8]
+    assert [value for value, _ in found] == [(1, "book", 1), (2, None, 9), *[None] * 9]
     errors = [error for _, error in found]
     assert errors[:3] == [None] * 3
     assert errors[3] == errors[4] == "the value has no schema number: it does not begin with a zero byte and four more"
@@ -165,9 +168,10 @@ def test_values_with_the_number_of_their_schema(spark: Any, broker: Server, one:
     assert errors[7] == "the value does not match the Avro schema 5"
     assert errors[8] == f"there is no schema {2**32 - 1} at http://127.0.0.1:{registry.server_port}", "without the password"
     assert errors[9] == "the value does not match the Avro schema 2"
-    assert report.undecodable == 7
+    assert errors[10] == "schema 6 has a record within itself, which has no columns; leave the field out"
+    assert report.undecodable == 8
     assert {credentials for _, credentials in registry.requests} == {"Basic dXNlcjpwYXNzQHdvcmQ="}
-    assert sorted(path for path, _ in registry.requests) == [f"/schemas/ids/{number}" for number in (1, 2, 3, 4, 4294967295, 5)]
+    assert sorted(path for path, _ in registry.requests) == [f"/schemas/ids/{number}" for number in (1, 2, 3, 4, 4294967295, 5, 6)]
 
 
 def test_a_folder_of_schemas_and_the_newest_one(spark: Any, broker: Server, one: str, table: Path, tmp_path: Path, loads: Load) -> None:
@@ -187,24 +191,36 @@ def test_a_folder_of_schemas_and_the_newest_one(spark: Any, broker: Server, one:
 
 
 def test_what_is_refused_before_a_table_is_touched(spark: Any, broker: Server, one: str, table: Path, tmp_path: Path, loads: Load) -> None:
-    bad = tmp_path / "bad"
-    bad.write_text("{")
-    enum = tmp_path / "enum.avsc"
-    enum.write_text('{"type": "enum", "name": "E", "symbols": ["A"]}')
+    def written(file: str, text: str) -> str:
+        (tmp_path / file).write_text(text)
+        return str(tmp_path / file)
+
+    bad, enum = written("bad", "{"), written("enum.avsc", '{"type": "enum", "name": "E", "symbols": ["A"]}')
     send(broker, one, [framed(1, b"")])
     for decoding, text in (
-        (Decoding("json", str(bad)), "is neither columns in SQL"),
+        (Decoding("json", bad), "is neither columns in SQL"),
         (Decoding("json", str(tmp_path / "missing")), "missing"),
-        (Decoding("avro", str(bad)), "is no Avro schema"),
-        (Decoding("avro", str(enum)), "is not the schema of a record"),
+        (Decoding("avro", bad), "is no Avro schema"),
+        (Decoding("avro", enum), "is not the schema of a record"),
         (Decoding("registry", registry=str(tmp_path / "missing")), "does not exist; correct --registry"),
         (Decoding("registry", registry="http://127.0.0.1:1"), "cannot be reached"),
+        *((Decoding("json", written(f"{number}.sql", sql)), text) for number, (sql, text) in enumerate((
+            ("id INT, ID INT", "has the fields id and ID, which are one column in Spark"),
+            ("a STRUCT<b: ARRAY<STRUCT<c: VOID>>>", r"has the type void in a\.b\.c, which tables do not have"),
+            ("id INTERVAL DAY", "has the type interval day in id"),
+            ("id INT, _txbroker_corrupt STRING", "which load uses"),
+            ('{"type": "object", "properties": {"first name": {"type": "string"}}}', "a Delta table cannot have the column 'first name'"),
+        ))),
+        (Decoding("avro", written("case.avsc", json.dumps({**FIRST, "fields": [*FIRST["fields"], {"name": "ID", "type": "int"}]}))),
+         "has the fields id and ID"),
+        (Decoding("avro", written("node.avsc", json.dumps(RECURSIVE))), "has a record within itself"),
+        (Decoding("avro", written("empty.avsc", json.dumps({**FIRST, "fields": []}))), "has no columns; add some"),
     ):
         with pytest.raises(CommandFailed, match=text):
-            loads(decoding)
-        assert not (table / "data").exists()
+            loads(decoding, "delta")
+        assert not table.exists()
     unusable = (Decoding("avro"), Decoding("none", "schema"), Decoding("registry"), Decoding("json", "s", "folder"), Decoding(bad_max=1))
-    for decoding in unusable:
+    for decoding in (*unusable, *(Decoding("registry", registry=f"http://{host}") for host in ("", "[::1"))):
         with pytest.raises(BadUsage):
             loads(decoding)
 

@@ -1,7 +1,8 @@
 """Load topics into a table, each record exactly once.
 
 1. Read what the table has, and the offsets of the topics. Refuse what does not belong together.
-2. Read the ranges that the table lacks, and append them. The commit has the ranges, the cluster id and the topic ids.
+2. Read the ranges that the table lacks, and append them. The commit has the ranges, the cluster id and the topic ids. A new table is
+   created only if it can have the columns.
 3. Check the rows of the commit against its ranges, and commit the result.
 4. Commit the end offsets to a group, if one is given.
 
@@ -31,7 +32,7 @@ from txbroker.spark.tables.columns import aligned, widened
 from txbroker.spark.tables.load_commit import LoadCommit
 from txbroker.spark.tables.opening import open_table
 from txbroker.spark.tables.table import Loaded, Table
-from txbroker.spark.tables.table_folder import DELTA, locked
+from txbroker.spark.tables.table_folder import DELTA, folder, format_of, locked
 from txbroker.spark.topic_source import TopicSource
 
 ATTEMPTS = 3  # to read ranges whose first offsets expire meanwhile
@@ -127,6 +128,7 @@ def load(spark: Any, options: LoadOptions, stream: TextIO | None = None, on_step
 
 def check_options(options: LoadOptions) -> None:
     """Refuse what cannot be used, before anything starts: BadUsage, CommandFailed."""
+    format_of(folder(options.table))
     options.source.check()
     options.decoding.check()
     if options.group is not None:
@@ -176,8 +178,6 @@ class _Load:
         commit: LoadCommit | None = None
         if planned.ranges:
             ids = {topic.name: topic.topic_id for topic in snapshot.topics if any(one.topic == topic.name for one in planned.ranges)}
-            self.table.create(snapshot.cluster_id, ids)
-            self._on_step("created")
             start = TableOffsets(snapshot.cluster_id, {}, {}) if before is None else before.offsets
             commit, planned = self._append(start, ids, planned, None if before is None else before.transaction)
         if commit is not None:
@@ -228,6 +228,9 @@ class _Load:
             try:
                 with watched(self._spark, sum(one.size for one in planned.ranges), self._stream):
                     data = self._decode(self._source.records(self._spark, planned.ranges))
+                    if attempt == 1:
+                        self.table.create(loaded.cluster_id, ids, data.schema)
+                        self._on_step("created")
                     self.table.append(aligned(data, widened(self.table.schema(), data.schema)), commit)
                 return commit, planned
             except CommandFailed:

@@ -13,13 +13,12 @@ from typing import Any
 
 from txbroker.cli.failures import BadUsage, CommandFailed
 from txbroker.cli.input_files import read_text
-from txbroker.spark.decoding.schema_files import DECODED_MARK, avro_record, json_columns, marked
+from txbroker.spark.decoding.schema_files import CORRUPT_MARK, DECODED_MARK, avro_record, json_columns, marked
 from txbroker.spark.decoding.schema_registry import SchemaRegistry, UnknownSchema, registry
 
 DECODED, ERROR = "decoded", "decode_error"
 KINDS = ("none", "json", "avro", "registry")
 SCHEMAS_MAX = 200  # of one load; each is a branch of Spark's plan
-_CORRUPT = "_txbroker_corrupt"
 Decode = Callable[[Any], Any]
 
 
@@ -65,17 +64,19 @@ class _JsonValues:
     def __init__(self, schema: Any) -> None:
         from pyspark.sql.types import StringType, StructField, StructType
 
-        self._schema = StructType([*schema.fields, StructField(_CORRUPT, StringType())])
+        self._schema = StructType([*schema.fields, StructField(CORRUPT_MARK, StringType())])
 
     def __call__(self, records: Any) -> Any:
         from pyspark.sql import functions as f
 
         text = f.try_validate_utf8(f.col("value").cast("string"))
-        parsed = f.from_json(text, self._schema, {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT})
+        parsed = f.from_json(text, self._schema, {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT_MARK})
         frame = records.withColumn(DECODED, parsed)
-        bad = f.col(DECODED).isNull() | f.col(DECODED)[_CORRUPT].isNotNull()
+        # Spark's parser ignores what follows the object; an array of it and a number then is no array of two.
+        is_one = f.json_array_length(f.concat(f.lit("["), text, f.lit(",0]"))).eqNullSafe(2)
+        bad = f.col(DECODED).isNull() | f.col(DECODED)[CORRUPT_MARK].isNotNull() | ~is_one
         reason = f.when(text.isNull(), "the value is not valid UTF-8").when(bad, "the value does not match the JSON schema")
-        return _finished(frame, f.when(f.col("value").isNotNull(), reason), _CORRUPT)
+        return _finished(frame, f.when(f.col("value").isNotNull(), reason), CORRUPT_MARK)
 
 
 class _AvroValues:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from txbroker.cli.failures import CommandFailed
 from txbroker.cli.input_files import read_text
+from txbroker.spark.spark_failures import reason
 
+CORRUPT_MARK = "_txbroker_corrupt"
 DECODED_MARK = "_txbroker_decoded"
 _TYPES = {"string": "STRING", "integer": "BIGINT", "number": "DOUBLE", "boolean": "BOOLEAN"}
 _COMBINED = ("$ref", "oneOf", "anyOf", "allOf", "not")
@@ -29,27 +31,66 @@ def json_columns(spark: Any, path: str) -> Any:
     except CommandFailed as failed:
         raise CommandFailed(f"the schema {path} {failed}") from None
     except Exception as error:
-        reason = str(error).strip().splitlines()[0]
-        raise CommandFailed(f"the schema {path} is neither columns in SQL (id BIGINT, name STRING) nor a JSON Schema: {reason}; "
+        raise CommandFailed(f"the schema {path} is neither columns in SQL (id BIGINT, name STRING) nor a JSON Schema: {reason(error)}; "
                             "correct it") from None
-    if not schema.fields:
-        raise CommandFailed(f"the schema {path} has no columns; add some")
+    _check_columns(schema, f"the schema {path}", CORRUPT_MARK)
     return schema
 
 
 def avro_record(spark: Any, text: str, origin: str) -> dict[str, Any]:
     """The JSON of an Avro schema; CommandFailed if it is none, or not of a record. `origin`: where it is from, for errors."""
+    from pyspark.sql.types import StructType
+
     try:
-        spark._jvm.org.apache.avro.Schema.Parser().parse(text)
+        parsed = spark._jvm.org.apache.avro.Schema.Parser().parse(text)
         found = json.loads(text)
     except Exception as error:
-        reason = next((line for line in str(error).splitlines() if "avro" in line.lower()), str(error).strip().splitlines()[0])
-        raise CommandFailed(f"{origin} is no Avro schema: {reason.strip(': ')}; correct it") from None
+        raise CommandFailed(f"{origin} is no Avro schema: {reason(error)}; correct it") from None
     if not isinstance(found, dict) or found.get("type") != "record":
         raise CommandFailed(f"{origin} is not the schema of a record; only records have columns")
-    if any(field["name"] == DECODED_MARK for field in found["fields"]):
-        raise CommandFailed(f"{origin} has a field {DECODED_MARK}, which load uses; rename it")
+    try:
+        columns = StructType.fromJson(json.loads(spark._jvm.org.apache.spark.sql.avro.SchemaConverters.toSqlType(parsed).dataType().json()))
+    except Exception as error:
+        if "recursive" in str(error):
+            raise CommandFailed(f"{origin} has a record within itself, which has no columns; leave the field out") from None
+        raise CommandFailed(f"{origin} has no columns in Spark: {reason(error)}; correct it") from None
+    _check_columns(columns, origin, DECODED_MARK)
     return found
+
+
+def _check_columns(columns: Any, origin: str, mark: str, path: Sequence[str] = ()) -> None:
+    """CommandFailed for a StructType that a table cannot have, and for one with the field `mark`, which decoding adds."""
+    from pyspark.sql.types import NullType, StructType
+
+    if not columns.fields:
+        raise CommandFailed(f"{origin} has no columns{' in ' if path else ''}{'.'.join(path)}; add some")
+    known: dict[str, str] = {}
+    for field in columns.fields:
+        name = ".".join((*path, field.name))
+        if not path and field.name == mark:
+            raise CommandFailed(f"{origin} has a field {mark}, which load uses; rename it")
+        if field.name.lower() in known:
+            raise CommandFailed(f"{origin} has the fields {known[field.name.lower()]} and {name}, which are one column in Spark: upper and "
+                                "lower case do not differ; rename one")
+        known[field.name.lower()] = name
+        for kind in _nested(field.dataType):
+            if isinstance(kind, NullType) or "INTERVAL" in kind.simpleString().upper():
+                raise CommandFailed(f"{origin} has the type {kind.simpleString()} in {name}, which tables do not have; use another one")
+            if isinstance(kind, StructType):
+                _check_columns(kind, origin, mark, (*path, field.name))
+
+
+def _nested(kind: Any) -> Iterator[Any]:
+    """A type, or those in an array or a map."""
+    from pyspark.sql.types import ArrayType, MapType
+
+    if isinstance(kind, ArrayType):
+        yield from _nested(kind.elementType)
+    elif isinstance(kind, MapType):
+        yield from _nested(kind.keyType)
+        yield from _nested(kind.valueType)
+    else:
+        yield kind
 
 
 def marked(record: Mapping[str, Any]) -> str:

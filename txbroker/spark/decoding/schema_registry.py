@@ -31,11 +31,16 @@ class SchemaRegistry(Protocol):
 
 
 def registry(location: str) -> SchemaRegistry:
-    """The registry of --registry: a folder or an URL; BadUsage, CommandFailed."""
+    """The registry of --registry: a folder or a URL; BadUsage, CommandFailed."""
     if location.startswith(("http://", "https://")):
-        return _HttpRegistry(location)
+        try:
+            if urlsplit(location).hostname:
+                return _HttpRegistry(location)
+        except ValueError:
+            pass
+        raise BadUsage("--registry is a URL without a valid host; correct it")  # it may have a password
     if "://" in location:
-        raise BadUsage(f"--registry is {location}; it must be a folder, or an URL with http or https")
+        raise BadUsage(f"--registry is {location}; it must be a folder, or a URL with http or https")
     if not Path(location).is_dir():
         raise CommandFailed(f"the folder {location} does not exist; correct --registry")
     return _FolderRegistry(Path(location))

@@ -12,6 +12,7 @@ On a POSIX file system two JVMs can both believe that they wrote a version of De
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from txbroker.spark.tables.table_folder import DELTA
 CLUSTER_ID = "txbroker.cluster.id"
 TOPIC_ID = "txbroker.topic.id."
 FORGETS = "delta.setTransactionRetentionDuration"
+_NOT_IN_NAMES = frozenset(" ,;{}()\n\t=")
 _OPTIMIZE_BELOW = "spark.databricks.delta.optimize.minFileSize"
 _OPTIMIZE_TO = "spark.databricks.delta.optimize.maxFileSize"
 
@@ -58,8 +60,9 @@ class DeltaTable:
                 return Loaded(found.table, found if found.checked is None else None)
         return self._loaded_by_data(properties)
 
-    def create(self, cluster_id: str, topic_ids: Mapping[str, str]) -> None:
+    def create(self, cluster_id: str, topic_ids: Mapping[str, str], rows: Any) -> None:
         """Create the table without data if there is none, and store the ids."""
+        _check_names(json.loads(rows.json()))
         if not self._log.exists:
             self._spark.sql(f"CREATE TABLE {self._log.name} ({SCHEMA}) USING delta TBLPROPERTIES ({text(CLUSTER_ID)} = {text(cluster_id)})")
         known = self._log.properties()
@@ -130,3 +133,15 @@ class DeltaTable:
 
     def _application(self, cluster_id: str) -> str:
         return self._log.application("load", cluster_id)
+
+
+def _check_names(kind: Any) -> None:
+    """CommandFailed for a column, at any depth of a schema in Spark's JSON, whose name Delta does not take."""
+    if isinstance(kind, dict):
+        for field in kind.get("fields", ()):
+            if _NOT_IN_NAMES.intersection(field["name"]):
+                raise CommandFailed(f"a Delta table cannot have the column {field['name']!r}: a name must have no spaces and none of "
+                                    ",;{}()=; rename the field, or specify --format parquet and another --table")
+            _check_names(field["type"])
+        for part in ("elementType", "keyType", "valueType"):
+            _check_names(kind.get(part))

@@ -51,7 +51,7 @@ class ParquetTable:
         load = self._state.load
         return Loaded(load.table, load if load.checked is None else None)
 
-    def create(self, cluster_id: str, topic_ids: Mapping[str, str]) -> None:
+    def create(self, cluster_id: str, topic_ids: Mapping[str, str], rows: Any) -> None:
         """The ids are in each manifest."""
         self._manifests.create_folder()
 

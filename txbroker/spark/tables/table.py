@@ -33,8 +33,11 @@ class Table(Protocol):
     def loaded(self) -> Loaded | None:
         """What the table has; None if there is no table yet. CommandFailed if it is not a table of `load`."""
 
-    def create(self, cluster_id: str, topic_ids: Mapping[str, str]) -> None:
-        """Create the table without data if there is none, and store the ids, instead of others."""
+    def create(self, cluster_id: str, topic_ids: Mapping[str, str], rows: Any) -> None:
+        """Create the table without data if there is none, and store the ids, instead of others. `rows`: the StructType of what comes.
+
+        CommandFailed for columns that the format does not have; then nothing was created.
+        """
 
     def schema(self) -> Any:
         """The table's columns, a StructType."""
