@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Iterator, Mapping
@@ -54,7 +55,16 @@ def open_session(master: str, folder: Path, *, delta: bool) -> Any:
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("WARN")
+    _silence_contexts()
     return session
+
+
+def _silence_contexts() -> None:
+    """PySpark logs a page of JSON for an error of SQL, beside the exception, which the jobs report in one line."""
+    from pyspark.logger import PySparkLogger
+
+    for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
 
 
 @contextmanager

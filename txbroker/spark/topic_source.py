@@ -29,9 +29,22 @@ class TopicSource:
     split: int | None = None
 
     def check(self) -> None:
-        """BadUsage for properties that cannot be used."""
+        """BadUsage for flags that cannot be used; no broker is asked."""
+        if bool(self.topics) is (self.include is not None) or not all(self.topics):
+            raise BadUsage("specify either --topic or --include")
+        _ = self.pattern
         kafka_source.client_options(self.properties)
         security_of(self.properties)
+        if self.servers:  # not without a broker, as with --log-dir
+            _ = self.brokers
+
+    @property
+    def pattern(self) -> re.Pattern[str] | None:
+        """`include`; BadUsage."""
+        try:
+            return None if self.include is None else re.compile(self.include)
+        except re.error as error:
+            raise BadUsage(f"--include is {self.include!r}, which is not a regular expression: {error}") from None
 
     @property
     def brokers(self) -> Brokers:
@@ -39,14 +52,9 @@ class TopicSource:
         return Brokers.of(self.servers, self.properties)
 
     def find(self) -> list[str]:
-        """The topics' names, sorted; CommandFailed for one that does not exist, BadUsage, ClientError."""
-        if bool(self.topics) is (self.include is not None):
-            raise BadUsage("specify either --topic or --include")
-        if self.include is not None:
-            try:
-                return find_topics(self.brokers, re.compile(self.include))
-            except re.error as error:
-                raise BadUsage(f"--include is {self.include!r}, which is not a regular expression: {error}") from None
+        """The topics' names, sorted, after `check`; CommandFailed for one that does not exist, ClientError."""
+        if self.pattern is not None:
+            return find_topics(self.brokers, self.pattern)
         check_topics_exist(self.brokers, self.topics)
         return sorted(set(self.topics))
 

@@ -135,16 +135,21 @@ def upsert(
 
     CommandFailed and ClientError: run it again when the reason is gone. WrongData, one of these: a log became shorter than what was merged.
     """
-    if isinstance(options.source, TopicSource):
-        options.source.check()
-        if options.source.isolation_level != "read_committed":
-            raise BadUsage("upsert reads committed records only; leave out --isolation-level")
+    check_options(options)
     path = folder(options.table)
-    format_of(path)
     check_session(spark, delta=True)
     with locked(spark, path), spark_failures():
         on_step("locked")
         return _Upsert(spark, UpsertTable(spark, path), options, stream, on_step).run()
+
+
+def check_options(options: UpsertOptions) -> None:
+    """Refuse what cannot be used, before anything starts: BadUsage, CommandFailed."""
+    if isinstance(options.source, TopicSource):
+        options.source.check()
+        if options.source.isolation_level != "read_committed":
+            raise BadUsage("upsert reads committed records only; leave out --isolation-level")
+    format_of(folder(options.table))
 
 
 class _Upsert:

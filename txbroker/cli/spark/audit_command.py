@@ -13,7 +13,7 @@ from txbroker.cli.clients import read_properties
 from txbroker.cli.failures import BadUsage
 from txbroker.cli.group_reset import datetime_ms
 from txbroker.cli.input_files import read_json
-from txbroker.cli.spark.job_flags import Outcome, add_session, add_source, run_job, source_of
+from txbroker.cli.spark.job_flags import Job, Outcome, add_session, add_source, run_job, source_of
 from txbroker.names import amount
 
 if TYPE_CHECKING:
@@ -68,7 +68,11 @@ def add_parser(jobs: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Audit, print a line a partition and the findings, and write the report; CommandFailed."""
-    from txbroker.spark.audit.job import AuditOptions, audit
+    return run_job(arguments, "audit", lambda: _job(arguments))
+
+
+def _job(arguments: argparse.Namespace) -> Job:
+    from txbroker.spark.audit.job import AuditOptions, audit, check_options
 
     if (arguments.bootstrap_server is None) is (arguments.log_dir is None):
         raise BadUsage("specify --bootstrap-server, or --log-dir with --against-log-dir")
@@ -85,12 +89,13 @@ def run(arguments: argparse.Namespace) -> int:
         keys_table=arguments.keys_table,
         examples=arguments.examples,
     )
+    check_options(options)
 
     def work(spark: Any) -> Outcome:
         report = audit(spark, options, time.time_ns() // 1_000_000, sys.stderr)
         return Outcome(lines(report), [one.sentence for one in report.findings], report.as_json())
 
-    return run_job(arguments, "audit", work, delta=_needs_delta(arguments))
+    return Job(work, _needs_delta(arguments))
 
 
 def _needs_delta(arguments: argparse.Namespace) -> bool:

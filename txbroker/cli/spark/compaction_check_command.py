@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from txbroker.cli.arguments import add_properties, number
-from txbroker.cli.spark.job_flags import Outcome, add_session, add_source, run_job, source_of
+from txbroker.cli.spark.job_flags import Job, Outcome, add_session, add_source, run_job, source_of
 from txbroker.names import amount
 
 if TYPE_CHECKING:
@@ -49,7 +49,11 @@ def add_parser(jobs: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Take the snapshot or compare, print a line a partition, and write the report; CommandFailed."""
-    from txbroker.spark.compaction.check import CheckOptions, after, before
+    return run_job(arguments, "compaction-check", lambda: _job(arguments))
+
+
+def _job(arguments: argparse.Namespace) -> Job:
+    from txbroker.spark.compaction.check import CheckOptions, after, before, check_after, check_before
 
     arguments.bootstrap_server = arguments.bootstrap_server or ""
     options = CheckOptions(
@@ -60,12 +64,13 @@ def run(arguments: argparse.Namespace) -> int:
         topic_configs=arguments.topic_config,
         examples=arguments.examples,
     )
+    (check_before if arguments.before else check_after)(options)
 
     def work(spark: Any) -> Outcome:
         report = (before if arguments.before else after)(spark, options, sys.stderr)
         return Outcome(lines(report), complaints(report), report.as_json())
 
-    return run_job(arguments, "compaction-check", work, delta=False)
+    return Job(work, delta=False)
 
 
 def lines(report: CheckReport) -> Sequence[str]:

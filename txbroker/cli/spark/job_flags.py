@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from txbroker.cli.arguments import number
 from txbroker.cli.clients import read_properties
@@ -34,6 +34,13 @@ class Outcome:
     def status(self) -> int:
         """The exit status."""
         return FAILED if self.complaints else USAGE if self.faults else DONE
+
+
+class Job(NamedTuple):
+    """What a command does with a session, after its flags were checked. `delta`: whether the session needs Delta."""
+
+    work: Callable[[Any], Outcome]
+    delta: bool = True
 
 
 def add_source(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
@@ -79,8 +86,11 @@ def add_session(parser: argparse.ArgumentParser) -> None:
     add_jars(parser)
 
 
-def run_job(arguments: argparse.Namespace, job: str, work: Callable[[Any], Outcome], *, delta: bool = True) -> int:
-    """Open a session, run `work` with it, print what it found, and write the report; the exit status. CommandFailed."""
+def run_job(arguments: argparse.Namespace, name: str, prepare: Callable[[], Job]) -> int:
+    """Open a session, run the job with it, print what it found, and write the report; the exit status. CommandFailed.
+
+    `prepare` checks the flags before Spark starts, which takes seconds. The report of an earlier run is removed before that.
+    """
     complain_as_json(False)  # --json names a file here
     from txbroker.spark.offset_ranges import WrongData
     from txbroker.spark.reports import remove_report, whole_report, write_file, write_report
@@ -89,13 +99,15 @@ def run_job(arguments: argparse.Namespace, job: str, work: Callable[[Any], Outco
     for path, flag in ((arguments.json, "--json"), (arguments.html, "--html")):
         if path:
             remove_report(path, flag)
-    spark = open_session(arguments.master, jar_folder(arguments), delta=delta)
+    job = prepare()
+    spark = open_session(arguments.master, jar_folder(arguments), delta=job.delta)
     try:
-        outcome = work(spark)
+        outcome = job.work(spark)
         version = spark.version
     except WrongData as wrong:
-        return complain(f"txbroker spark {job}", str(wrong), FAILED)
+        return complain(f"txbroker spark {name}", str(wrong), FAILED)
     finally:
+        spark.sparkContext.setLogLevel("ERROR")  # a local executor may warn that the driver, which stops, does not answer
         spark.stop()
     for line in outcome.lines:
         print(line)
@@ -105,7 +117,7 @@ def run_job(arguments: argparse.Namespace, job: str, work: Callable[[Any], Outco
     if arguments.html:
         from txbroker.spark.html_report import page
 
-        write_file(arguments.html, page(whole_report(job, version, content)), "--html")
+        write_file(arguments.html, page(whole_report(name, version, content)), "--html")
     if arguments.json:
-        write_report(arguments.json, job, version, content)
+        write_report(arguments.json, name, version, content)
     return outcome.status

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from txbroker.cli.arguments import number
-from txbroker.cli.failures import warn
-from txbroker.cli.spark.job_flags import Outcome, add_expired, add_session, add_source, run_job, source_of
+from txbroker.cli.failures import BadUsage, warn
+from txbroker.cli.spark.job_flags import Job, Outcome, add_expired, add_session, add_source, run_job, source_of
 from txbroker.cli.spark.load_output import complaints, faults, lines, planned_lines
 from txbroker.cli.spark.setup_command import jar_folder
 from txbroker.names import amount
@@ -70,14 +70,21 @@ def add_parser(jobs: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Load, print a line a partition, and write the report; CommandFailed."""
+    return run_job(arguments, "load", lambda: _job(arguments))
+
+
+def _job(arguments: argparse.Namespace) -> Job:
     from txbroker.spark.decoding.decoding import Decoding
     from txbroker.spark.dry_run import dry_run
-    from txbroker.spark.load import LoadOptions, load
+    from txbroker.spark.load import LoadOptions, check_options, load
 
+    if arguments.dry_run and arguments.every is not None:
+        raise BadUsage("--dry-run and --every exclude each other")
     skip_expired = arguments.on_expired == "skip"
     decoding = Decoding(arguments.decode_value, arguments.schema, arguments.registry, arguments.max_bad)
     options = LoadOptions(source_of(arguments), arguments.table, skip_expired, arguments.commit_group, arguments.format, decoding,
                           arguments.compact, arguments.rebase)
+    check_options(options)
 
     def work(spark: Any) -> Outcome:
         if arguments.dry_run:
@@ -88,7 +95,7 @@ def run(arguments: argparse.Namespace) -> int:
         report = load(spark, options, sys.stderr)
         return Outcome(lines(report), complaints(report), report.as_json(), faults(report))
 
-    return run_job(arguments, "load", work, delta=_needs_delta(arguments))
+    return Job(work, _needs_delta(arguments))
 
 
 def _rounds(spark: Any, options: LoadOptions, every_s: int) -> Outcome:
@@ -106,7 +113,8 @@ def _rounds(spark: Any, options: LoadOptions, every_s: int) -> Outcome:
     totals = f"stopped after {amount(rounds.count, 'load')} with {amount(rounds.rows, 'row')}"
     wrong = ["at least one of the loads found records that are lost, doubled or undecodable, see above"] if rounds.wrong else []
     last = {} if rounds.last is None else rounds.last.as_json()
-    return Outcome([totals], wrong, {**last, "loads": rounds.count, "rows": rounds.rows})
+    failed = [] if rounds.last is None or not faults(rounds.last) else ["the last load could not commit its offsets, see above"]
+    return Outcome([totals], wrong, {**last, "loads": rounds.count, "rows": rounds.rows}, failed)
 
 
 @contextmanager

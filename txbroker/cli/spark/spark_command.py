@@ -36,5 +36,5 @@ def add_parser(subparsers: Any) -> None:
     jobs = parser.add_subparsers(title="jobs", metavar="JOB", dest="job", required=True)
     for job in JOBS:
         job.add_parser(jobs)
-    for job_parser in jobs.choices.values():
-        job_parser.set_defaults(failed_status=USAGE)
+    for name, job_parser in jobs.choices.items():
+        job_parser.set_defaults(failed_status=USAGE, command_name=f"txbroker spark {name}")

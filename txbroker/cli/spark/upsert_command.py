@@ -11,7 +11,7 @@ from txbroker.cli.arguments import number
 from txbroker.cli.clients import read_properties
 from txbroker.cli.failures import BadUsage
 from txbroker.cli.group_reset import duration_ms
-from txbroker.cli.spark.job_flags import Outcome, add_expired, add_session, add_source, run_job, source_of
+from txbroker.cli.spark.job_flags import Job, Outcome, add_expired, add_session, add_source, run_job, source_of
 from txbroker.log.cleaner.cleaning_job import Strategy
 from txbroker.log.cleaner.compaction_order import CompactionOrder
 from txbroker.names import amount
@@ -60,15 +60,20 @@ def add_parser(jobs: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Merge, print what changed, and write the report; CommandFailed."""
+    return run_job(arguments, "upsert", lambda: _job(arguments))
+
+
+def _job(arguments: argparse.Namespace) -> Job:
+    from txbroker.spark.upsert import check_options, upsert
+
     options = _options(arguments)
+    check_options(options)
 
     def work(spark: Any) -> Outcome:
-        from txbroker.spark.upsert import upsert
-
         report = upsert(spark, options, sys.stderr)
         return Outcome(lines(report), complaints(report), report.as_json())
 
-    return run_job(arguments, "upsert", work)
+    return Job(work)
 
 
 def _options(arguments: argparse.Namespace) -> UpsertOptions:

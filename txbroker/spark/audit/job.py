@@ -34,7 +34,7 @@ from txbroker.spark.progress import watched
 from txbroker.spark.session import check_session, shuffles_for
 from txbroker.spark.snapshot import Snapshot, TopicSnapshot
 from txbroker.spark.spark_failures import is_expired, spark_failures
-from txbroker.spark.tables.table_folder import folder
+from txbroker.spark.tables.table_folder import folder, format_of
 from txbroker.spark.tables.upsert_table import is_upsert_table
 from txbroker.spark.topic_source import TopicSource
 from txbroker.wire.records import INT64_MAX
@@ -78,6 +78,14 @@ def audit(spark: Any, options: AuditOptions, now_ms: int, stream: TextIO | None 
 
     CommandFailed and ClientError for a fault; WrongData, one of these, for a log that lost its end.
     """
+    check_options(options)
+    check_session(spark, delta=False)
+    with spark_failures():
+        return _Audit(spark, options, now_ms, stream).run()
+
+
+def check_options(options: AuditOptions) -> None:
+    """Refuse what cannot be used, before anything starts: BadUsage, CommandFailed."""
     if sum(one is not None for one in (options.table, options.against, options.group, options.against_log_dirs)) != 1:
         raise BadUsage("specify one of --table, --against-topic, --group and --against-log-dir")
     if (options.log_dirs is None) is not (options.against_log_dirs is None):
@@ -87,9 +95,8 @@ def audit(spark: Any, options: AuditOptions, now_ms: int, stream: TextIO | None 
             source.check()
     if options.keys_table is not None:
         keys.check_folder(options.keys_table)
-    check_session(spark, delta=False)
-    with spark_failures():
-        return _Audit(spark, options, now_ms, stream).run()
+    if options.table is not None:
+        format_of(folder(options.table))
 
 
 class _Audit:

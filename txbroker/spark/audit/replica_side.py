@@ -104,8 +104,6 @@ class Replicas:
     """The log directories of two brokers, and what of their partitions is compared."""
 
     def __init__(self, spark: Any, log_dirs: str, against: str, topics: Sequence[str], include: str | None) -> None:
-        if bool(topics) is (include is not None):
-            raise BadUsage("specify either --topic or --include")
         self.written = ReplicaFiles(spark, log_dirs, topics, include, "--log-dir")
         self.delivered = ReplicaFiles(spark, against, topics, include, "--against-log-dir")
         self.common = sorted(self.written.places.keys() & self.delivered.places.keys())

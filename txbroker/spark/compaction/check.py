@@ -102,8 +102,31 @@ def _violation(one: Violation) -> dict[str, Any]:
     return {**one._asdict(), "kind": one.kind.name.lower(), "examples": [example._asdict() for example in one.examples]}
 
 
+def check_before(options: CheckOptions) -> None:
+    """Refuse what cannot be used, before anything starts: BadUsage."""
+    _check(options)
+    State(options.state).check_free()
+
+
+def check_after(options: CheckOptions) -> None:
+    """Refuse what cannot be used, before anything starts: BadUsage, CommandFailed."""
+    _check(options)
+    if (known := State(options.state).read()).files is not (options.log_dirs is not None):
+        raise BadUsage(f"the snapshot in {options.state} was taken {'with' if known.files else 'without'} --log-dir; do the same now")
+
+
+def _check(options: CheckOptions) -> None:
+    source = options.source
+    if not source.servers and options.log_dirs is None:
+        raise BadUsage("specify --bootstrap-server, --log-dir, or both")
+    if source.isolation_level != "read_committed":
+        raise BadUsage("the isolation level must be read_committed: the cleaner removes records of aborted transactions")
+    source.check()
+
+
 def before(spark: Any, options: CheckOptions, stream: TextIO | None = None) -> CheckReport:
     """Take a snapshot. BadUsage, CommandFailed, ClientError: no snapshot is there. WrongData, one of these: a segment is damaged."""
+    check_before(options)
     job = _Job(spark, options, stream)
     state = State(options.state)
     state.begin()
@@ -113,6 +136,7 @@ def before(spark: Any, options: CheckOptions, stream: TextIO | None = None) -> C
 
 def after(spark: Any, options: CheckOptions, stream: TextIO | None = None) -> CheckReport:
     """Compare with the snapshot. CommandFailed, ClientError: nothing is known, run it again."""
+    check_after(options)
     job = _Job(spark, options, stream)
     state = State(options.state)
     known = state.read()
@@ -138,18 +162,10 @@ class _Job:
     """One run."""
 
     def __init__(self, spark: Any, options: CheckOptions, stream: TextIO | None) -> None:
-        source = options.source
-        if not source.servers and options.log_dirs is None:
-            raise BadUsage("specify --bootstrap-server, --log-dir, or both")
-        if source.isolation_level != "read_committed":
-            raise BadUsage("the isolation level must be read_committed: the cleaner removes records of aborted transactions")
-        if bool(source.topics) is (source.include is not None):
-            raise BadUsage("specify either --topic or --include")
-        source.check()
         check_session(spark, delta=False)
         self._spark = spark
         self._options = options
-        self._source = source
+        self._source = options.source
         self._stream = stream
 
     def before(self, state: State) -> CheckReport:
@@ -174,8 +190,6 @@ class _Job:
 
     def after(self, state: State, known: Before) -> CheckReport:
         """Read everything again, then how far the cleaner has come, and compare."""
-        if known.files is not (self._options.log_dirs is not None):
-            raise BadUsage(f"the snapshot in {state.folder} was taken {'with' if known.files else 'without'} --log-dir; do the same now")
         now = self._now()
         if known.cluster_id and now.cluster_id and known.cluster_id != now.cluster_id:
             raise CommandFailed(f"the snapshot is of the cluster {known.cluster_id}, and this is {now.cluster_id}; "

@@ -53,10 +53,13 @@ class State:
         """A folder of rows, as Spark has to be given it: on a file system that the driver and all executors mount."""
         return (self.folder / name).as_uri()
 
-    def begin(self) -> None:
-        """Prepare for a new snapshot; BadUsage if there is one."""
+    def check_free(self) -> None:
+        """BadUsage if there is a snapshot."""
         if (self.folder / MANIFEST).exists():
             raise BadUsage(f"{self.folder} has a snapshot already; specify another --state, or remove the folder")
+
+    def begin(self) -> None:
+        """Prepare for a new snapshot; CommandFailed."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
