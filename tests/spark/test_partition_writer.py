@@ -35,7 +35,7 @@ class Killed(BaseException):
 def target(broker: Server, name: str) -> Target:
     create_topic(broker, name)
     made = Target(Brokers.of(broker.address), name, f"txbroker-replay-{name}", 1 << 20, 3)
-    begin(made.brokers, describe_target(made.brokers, name), made.group, "source", {0: {0: 0}})
+    begin(made.brokers, describe_target(made.brokers, name), made.group, {0: "source"}, {0: {0: 0}})
     return made
 
 
@@ -136,7 +136,7 @@ def test_a_writer_that_goes_on_beside_the_next_one(target: Target, turns: int) -
 def test_a_batch_that_is_not_taken(broker: Server, name: str) -> None:
     create_topic(broker, name, 1, {"message.timestamp.before.max.ms": "1000", "retention.ms": "-1"})
     target = Target(Brokers.of(broker.address), name, f"txbroker-replay-{name}", 1 << 20, 3)
-    begin(target.brokers, describe_target(target.brokers, name), target.group, "source", {0: {0: 0}})
+    begin(target.brokers, describe_target(target.brokers, name), target.group, {0: "source"}, {0: {0: 0}})
     with pytest.raises(ReplayStopped, match=r"refuses a batch of 3 records \(INVALID_TIMESTAMP\); the source is at 0:0 .*before.max.ms"):
         write(target)
 
@@ -144,12 +144,12 @@ def test_a_batch_that_is_not_taken(broker: Server, name: str) -> None:
 def test_a_group_of_something_else(broker: Server, target: Target) -> None:
     described = describe_target(target.brokers, target.topic)
     with pytest.raises(CommandFailed, match="the progress of another replay"):
-        begin(target.brokers, described, target.group, "other source", {0: {0: 0}})
+        begin(target.brokers, described, target.group, {0: "other source"}, {0: {0: 0}})
     commits = target.brokers.commits(target.group)
     commits.commit(target.topic, {0: Committed(5, "")})
     commits.close()
     with pytest.raises(CommandFailed, match="has offsets that are not those of a replay"):
-        begin(target.brokers, described, target.group, "source", {0: {0: 0}})
+        begin(target.brokers, described, target.group, {0: "source"}, {0: {0: 0}})
 
 
 def progress(**changes: Any) -> ReplayProgress:

@@ -93,6 +93,17 @@ def test_ranges(broker: Server, name: str, replaying: Replay) -> None:
         replaying(topic=f"{name}-{topic}", **options)
         values = [int(one.value or b"") for one in received(broker, f"{name}-{topic}")]
         assert values == {"spans": [10, 12, 14, 16, 37, 39], "times": [10, 12, 14, 16, 18, 11, 13, 15, 17, 19], "never": []}[topic]
+    # A run that continues reads nothing but these records either, and refuses others.
+    send(broker, name, [Sample(b"k", b"%d" % number, (), BASE_MS + number) for number in (*range(40, 44), 1000, 1001)], 2)
+    for topic, options, more in (("spans", {"spans": {0: Span(5, 12), 1: Span(18, 21)}}, [18, 20, 22, 41]),
+                                 ("never", {"since_ms": BASE_MS + 1000}, [1000, 1001])):
+        before = len(received(broker, f"{name}-{topic}"))
+        assert sum(replaying(topic=f"{name}-{topic}", **options).written.values()) == len(more)
+        values = sorted(int(one.value or b"") for one in received(broker, f"{name}-{topic}"))
+        assert len(values) == before + len(more) and set(more) <= set(values)
+    for other in ({"spans": {0: Span(6, 12), 1: Span(18, 21)}}, {"since_ms": BASE_MS + 1000}, {}):
+        with pytest.raises(CommandFailed, match=r"progress of another replay .* --since or the starts of --range differ"):
+            replaying(topic=f"{name}-spans", **other)
     with pytest.raises(CommandFailed, match=r"begins at offset 2: offsets from 0 on were deleted; correct --range"):
         replaying(topic=f"{name}-spans", spans={0: Span(0, None)})
     with pytest.raises(BadUsage, match="has no partition 7"):
@@ -122,7 +133,7 @@ def test_another_number_of_partitions(broker: Server, name: str, replaying: Repl
         if key is not None:
             number = int(key.split()[1])
             assert [int(one.value or b"") for one in records] == [number, number + 40, number + 80], "in order"
-    with pytest.raises(CommandFailed, match=r"progress of another replay .* \(source, partitioner or number"):
+    with pytest.raises(CommandFailed, match=r"progress of another replay .* \(source, partitioner, number"):
         replaying(partitioner="crc32")
 
     create_topic(broker, f"{name}-2", 3, ANY_TIME)

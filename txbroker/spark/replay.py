@@ -10,6 +10,7 @@ The target has the only state: a task or a run that is killed at any point is co
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -105,13 +106,18 @@ def replay(
 
     CommandFailed and ClientError: run it again with the same id when the reason is gone.
     """
+    check_options(options)
+    check_session(spark, delta=isinstance(options.source, LoadedTable))
+    with spark_failures():
+        return _Replay(spark, options, stream, on_step).run()
+
+
+def check_options(options: ReplayOptions) -> None:
+    """Refuse what cannot be used, before anything starts: BadUsage."""
     if isinstance(options.source, TopicSource):
         options.source.check()
     if options.max_gap_ms is not None and options.speed is None:
         raise BadUsage("--max-gap needs --speed")
-    check_session(spark, delta=isinstance(options.source, LoadedTable))
-    with spark_failures():
-        return _Replay(spark, options, stream, on_step).run()
 
 
 class _Replay:
@@ -144,8 +150,7 @@ class _Replay:
             raise CommandFailed(f"--speed needs {tasks} tasks at the same time, one for each partition of the target, and the master has "
                                 f"{self._spark.sparkContext.defaultParallelism}; use a larger --master, or --speed max")
         self._on_step("planned")
-        identity = f"{snapshot.cluster_id}/{topic.topic_id}/{function}" + ("" if function == SOURCE else f"/{len(target.partitions)}")
-        begun = begin(options.brokers, target, group, identity, starts)
+        begun = begin(options.brokers, target, group, self._identities(snapshot, target, function), starts)
         self._on_step("begun")
         left = _left(ranges, begun, topic, function)
         written: dict[int, int] = {}
@@ -154,6 +159,20 @@ class _Replay:
                 written = self._write(left, target, group, function)
             self._on_step("written")
         return ReplayReport(name, group, topic.name, target.name, function, counts, sampled, left, written)
+
+    def _identities(self, snapshot: Snapshot, target: TargetTopic, function: str) -> dict[int, str]:
+        """By target partition, what may not change while a replay continues: the source, the partitions, the start. Its end may move."""
+        (topic,) = snapshot.topics
+        whole = f"{snapshot.cluster_id}/{topic.topic_id}/{function}" + ("" if function == SOURCE else f"/{len(target.partitions)}")
+        if self._options.since_ms is not None:
+            whole += f"/since {self._options.since_ms}"
+        if self._options.spans is None:
+            return dict.fromkeys(target.partitions, whole)
+        starts = {index: span.start for index, span in self._options.spans.items()}
+        if function == SOURCE:
+            return {index: f"{whole}/from {start}" for index, start in starts.items()}
+        digest = hashlib.sha256(repr(sorted(starts.items())).encode()).hexdigest()[:16]  # there may be a thousand partitions
+        return dict.fromkeys(target.partitions, f"{whole}/from {digest}")
 
     # --- what is replayed ---
 
@@ -331,6 +350,7 @@ def _left(
                 f"{topic.name}-{one.partition} begins at {log_start}, and was replayed up to offset {start}: what is between was "
                 "deleted before; replay from a table of `txbroker spark load`, or begin again with another --id and another target"
             )
+        start = max(start, one.start)  # the first record of --since may have been written after this replay began
         if start < one.end:
             left.append(one._replace(start=start))
     return left

@@ -68,23 +68,24 @@ def check_takes(target: TargetTopic, oldest_ms: int, newest_ms: int, now_ms: int
 
 
 def begin(
-    brokers: Brokers, target: TargetTopic, group: str, source: str, starts: Mapping[int, Positions]
+    brokers: Brokers, target: TargetTopic, group: str, sources: Mapping[int, str], starts: Mapping[int, Positions]
 ) -> Mapping[int, ReplayProgress]:
     """The progress in each of these target partitions. Partitions without one get their start, all of them in one commit.
 
-    A replay has one producer id, which is fixed before the first record is written. CommandFailed for a group of another replay,
-    ClientError.
+    `sources`: `ReplayProgress.source` of each. A replay has one producer id, which is fixed before the first record is written.
+    CommandFailed for a group of another replay, ClientError.
     """
     commits = brokers.commits(group)
     try:
         found = {index: ReplayProgress.of(one, group) for index, one in commits.fetch(target.name, list(starts)).items()}
-        for one in found.values():
-            if one.source != source:
-                raise CommandFailed(f"the group {group} has the progress of another replay into {target.name} (source, partitioner or "
-                                    "number of partitions differ); specify another --id, and another target")
+        for index, one in found.items():
+            if one.source != sources[index]:
+                raise CommandFailed(f"the group {group} has the progress of another replay into {target.name} (source, partitioner, number "
+                                    "of partitions, --since or the starts of --range differ); specify another --id, and another target "
+                                    "if it must not have the records of both")
         if found.keys() != starts.keys():
             producer_id = next(iter(found.values())).producer_id if found else _new_producer_id(brokers)
-            new = {index: ReplayProgress(source, producer_id, 0, 0, start, start, target.ends[index])
+            new = {index: ReplayProgress(sources[index], producer_id, 0, 0, start, start, target.ends[index])
                    for index, start in starts.items() if index not in found}
             commits.commit(target.name, {index: one.committed() for index, one in new.items()})
             found |= new

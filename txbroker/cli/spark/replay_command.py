@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from txbroker.cli.clients import read_properties
 from txbroker.cli.failures import BadUsage
 from txbroker.cli.group_reset import datetime_ms, duration_ms
-from txbroker.cli.spark.job_flags import Outcome, add_session, add_source, run_job, source_of
+from txbroker.cli.spark.job_flags import Job, Outcome, add_session, add_source, run_job, source_of
 from txbroker.names import amount
 from txbroker.spark.key_partitioners import PARTITIONERS
 from txbroker.wire.compression import Codec
@@ -66,15 +66,20 @@ def add_parser(jobs: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Replay, print what was written, and write the report; CommandFailed."""
+    return run_job(arguments, "replay", lambda: _job(arguments))
+
+
+def _job(arguments: argparse.Namespace) -> Job:
+    from txbroker.spark.replay import check_options, replay
+
     options = _options(arguments)
+    check_options(options)
 
     def work(spark: Any) -> Outcome:
-        from txbroker.spark.replay import replay
-
         report = replay(spark, options, sys.stderr)
         return Outcome(lines(report), [], report.as_json())
 
-    return run_job(arguments, "replay", work, delta=arguments.from_table is not None)
+    return Job(work, arguments.from_table is not None)
 
 
 def _options(arguments: argparse.Namespace) -> ReplayOptions:
