@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from txbroker.cli.failures import CommandFailed, broker_error
+from txbroker.cli.failures import BadUsage, CommandFailed, broker_error
 from txbroker.cli.group_requests import commit_offsets, committed_offsets, describe_groups
 from txbroker.cli.group_reset import RESETTABLE
 from txbroker.cli.partition_flags import Partition
@@ -32,7 +32,9 @@ class GroupCommit(NamedTuple):
 
 
 def check_group(source: TopicSource, group: str) -> None:
-    """CommandFailed if the group has members: their own commits would be overwritten."""
+    """CommandFailed if the group has members: their own commits would be overwritten. BadUsage without a name."""
+    if not group:
+        raise BadUsage("--commit-group must be the name of a group")
     with administering(source.servers, source.properties) as admin:
         _check(admin, group)
 
