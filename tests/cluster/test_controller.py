@@ -469,6 +469,17 @@ def test_a_failed_log_directory_moves_leaders() -> None:
     }
 
 
+def test_a_replica_that_can_be_written_again_leads_again() -> None:
+    cluster = cluster_of(1)
+    cluster.create_topic("t", (1,))
+    cluster.brokers[1].roles_error = lambda _: ErrorCode.KAFKA_STORAGE_ERROR
+    cluster.result(report_log_dir_failure(cluster.brokers[1].tree, 1))
+    assert cluster.state("t").leader == -1
+    cluster.brokers[1].roles_error = lambda _: 0
+    cluster.result(report_log_dir_failure(cluster.brokers[1].tree, 1))
+    assert (cluster.state("t").leader, cluster.state("t").isr) == (1, (1,))
+
+
 def test_the_only_replica_is_on_a_failed_directory() -> None:
     cluster = cluster_of(1)
     cluster.create_topic("t", (1,))

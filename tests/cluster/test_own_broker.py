@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,11 @@ from twisted.internet.task import Clock
 
 from tests.cluster.test_replicas import OWN, ReplicasHarness
 from tests.log_directories.support import NOW, TOPIC_ID
+from tests.support.fakes.faulty_disk import WRITES
 from txbroker.cluster.image import ClusterImage
-from txbroker.cluster.own_broker import PARTITIONS_PER_TURN, OwnBroker
+from txbroker.cluster.own_broker import PARTITIONS_PER_TURN, RETRY_S, OwnBroker
 from txbroker.cluster.partition import Partition
-from txbroker.errors import BrokerError, ErrorCode
+from txbroker.errors import BrokerError, ErrorCode, StorageError
 from txbroker.wire.messages.leader_and_isr import (
     LeaderAndIsrPartitionState,
     LeaderAndIsrRequest,
@@ -38,12 +40,16 @@ class OwnBrokerHarness:
         self.harness = ReplicasHarness(path)
         self.clock = Clock()
         self.epoch = -1
+        self.asked_again: list[float] = []
         configs: Any = Configs()
         self.image = ClusterImage()
         self.own = OwnBroker(
-            self.harness.replicas, self.image, configs, lambda: NOW, lambda changes: None, self.clock, lambda: self.epoch
+            self.harness.replicas, self.image, configs, lambda: NOW, lambda changes: None, self.clock, lambda: self.epoch, self._ask_again
         )
         self.answers: list[Any] = []
+
+    def _ask_again(self) -> None:
+        self.asked_again.append(self.clock.seconds())
 
     def lead(self, *topics: tuple[str, bytes, int], controller_epoch: int = 1) -> None:
         """The topics' names, ids and numbers of partitions."""
@@ -113,3 +119,28 @@ def test_a_stopping_broker_creates_no_more_logs(own: OwnBrokerHarness) -> None:
     error = own.answers.pop().value
     assert isinstance(error, BrokerError)
     assert error.code == ErrorCode.BROKER_NOT_AVAILABLE
+
+
+def test_a_role_that_a_full_disk_prevents_is_asked_for_again(own: OwnBrokerHarness) -> None:
+    disk = own.harness.broker.disk
+    disk.fail(WRITES, error=errno.ENOSPC)
+    own.lead(("t", TOPIC_ID, 1))
+    assert own.answers.pop().topics[0].partition_errors[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    own.clock.advance(RETRY_S)
+    assert len(own.asked_again) == 1, "the controller sends the roles again, and elects a leader when they succeed"
+    disk.repair()
+    own.lead(("t", TOPIC_ID, 1))
+    assert own.answers.pop().topics[0].partition_errors[0].error_code == ErrorCode.NONE
+    own.clock.advance(2 * RETRY_S)
+    assert len(own.asked_again) == 1
+
+
+def test_a_role_in_a_directory_that_is_offline_is_not_asked_for_again(own: OwnBrokerHarness) -> None:
+    own.lead(("t", TOPIC_ID, 1))
+    partition = own.harness.replicas.get("t", 0)
+    own.harness.broker.directories.fail(partition.log, StorageError("the disk is broken"))
+    own.answers.clear()
+    own.lead(("t", TOPIC_ID, 1))
+    assert own.answers.pop().topics[0].partition_errors[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    own.clock.advance(2 * RETRY_S)
+    assert own.asked_again == []

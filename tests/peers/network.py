@@ -62,7 +62,7 @@ class Node:
         reactor = turning.reactor
         configs: Any = self.configs
         self.own = OwnBroker(
-            self.harness.replicas, self.image, configs, lambda: NOW, lambda changes: None, reactor, lambda: self.epoch
+            self.harness.replicas, self.image, configs, lambda: NOW, lambda changes: None, reactor, lambda: self.epoch, lambda: None
         )
         self.registry = Registry()
         self.registry.register(ApiVersionsHandler(self.registry.ranges))

@@ -53,7 +53,7 @@ class Target:
         self.cluster.create_topic("known", (1, 2, 3), (2, 3, 1))
         configs: Any = Configs()
         own = OwnBroker(
-            self.replicas.replicas, self.image, configs, lambda: NOW, lambda changes: None, self.clock, lambda: 1
+            self.replicas.replicas, self.image, configs, lambda: NOW, lambda changes: None, self.clock, lambda: 1, lambda: None
         )
         self.registry = Registry()
         tree = self.cluster.observer

@@ -137,6 +137,7 @@ class Components:
             self._image_changed,
             world.reactor,
             lambda: self.isr_requests.broker_epoch,
+            self._directory_lost,
         )
         self._sessions = FetchSessions(config.int("max.incremental.fetch.session.cache.slots"), lambda: world.random.getrandbits(31))
         self._retention = Retention(world.reactor, directories, self.replicas, world.now_ms)
@@ -301,7 +302,7 @@ class Components:
             _logged(self._coordinator.topics_deleted(changes.deleted), "cannot remove the committed offsets of deleted topics")
 
     def _directory_lost(self) -> None:
-        """Notify the controller, so that replicas in this directory count as offline."""
+        """Notify the controller, which sends all roles again: by the answers it knows which replicas are offline."""
         reported = broker_ids.report_log_dir_failure(self._tree, self._identity.broker_id)
         _logged(reported, "cannot report the offline directory to the controller")
 

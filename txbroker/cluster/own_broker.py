@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from twisted.internet.defer import Deferred, fail, succeed
 
-from txbroker.clock import Clock
+from txbroker.clock import Clock, DelayedCall
 from txbroker.cluster.config_store import ConfigWatcher
 from txbroker.cluster.controller.request_batch import ControllerRequest
 from txbroker.cluster.controller_request_checks import check_values
@@ -22,6 +22,8 @@ from txbroker.wire.schema import Response
 
 # The logs of this many partitions are created or opened before the reactor serves other requests.
 PARTITIONS_PER_TURN = 8
+
+RETRY_S = 5.0  # after a role failed because the disk is full
 
 
 class OwnBroker:
@@ -40,8 +42,9 @@ class OwnBroker:
         image_changed: Callable[[ImageChanges], None],
         clock: Clock,
         broker_epoch: Callable[[], int],
+        ask_again: Callable[[], None],
     ) -> None:
-        """`broker_epoch`: of this broker's registration, -1 before it."""
+        """`broker_epoch`: of this broker's registration, -1 before it. `ask_again` has the controller send all roles again."""
         self._replicas = replicas
         self._image = image
         self._configs = configs
@@ -49,11 +52,15 @@ class OwnBroker:
         self._image_changed = image_changed
         self._clock = clock
         self._broker_epoch = broker_epoch
+        self._ask_again = ask_again
+        self._retry: DelayedCall | None = None
         self._stopped = False
 
     def stop(self) -> None:
         """Refuse further requests."""
         self._stopped = True
+        if self._retry is not None:
+            self._retry.cancel()
 
     def send(self, request: ControllerRequest) -> Deferred[Response]:
         """Carry out one request; fails with BrokerError where the whole request is refused.
@@ -92,7 +99,19 @@ class OwnBroker:
             for state, answer in zip(part.topic_states, response.topics, strict=True):
                 topic = topics.setdefault(state.topic_name, LeaderAndIsrTopicError(topic_id=state.topic_id))
                 topic.partition_errors += answer.partition_errors
+                failed = [error.partition_index for error in answer.partition_errors if error.error_code == ErrorCode.KAFKA_STORAGE_ERROR]
+                if not all(self._replicas.is_offline(state.topic_name, index) for index in failed):
+                    self._retry_later()
         return LeaderAndIsrResponse(error_code=ErrorCode.NONE, topics=list(topics.values()))
+
+    def _retry_later(self) -> None:
+        """A log could not be written, and its directory is online: its disk is full, perhaps not for long."""
+        if self._retry is None and not self._stopped:
+            self._retry = self._clock.callLater(RETRY_S, self._retry_now)
+
+    def _retry_now(self) -> None:
+        self._retry = None
+        self._ask_again()
 
     async def _yield_to_others(self) -> None:
         """Let the reactor serve other requests: creating a log takes one or two milliseconds."""

@@ -100,6 +100,10 @@ class Replicas:
             together.add(counts)
         return dict(self._counts), together
 
+    def is_offline(self, topic: str, partition: int) -> bool:
+        """Whether the log directory of a replica has failed."""
+        return (topic, partition) in self._offline
+
     def find(self, topic: str, partition: int) -> Partition | None:
         """The partition, if it exists here and its log directory is online."""
         return self._partitions.get((topic, partition))

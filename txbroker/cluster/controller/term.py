@@ -378,6 +378,8 @@ class ControllerTerm:
         for code, count in refused.items():
             log.warning("broker %d refused its role in %s: %s", broker_id, amount(count, "partition"), code)
         self.context.offline[broker_id] = (before - opened) | failed
+        if before & opened - failed:
+            await self.elect_led_offline()
         if failed - before:
             log.warning("broker %d: the log directories of %s failed", broker_id, amount(len(failed - before), "partition"))
             await self.replicas_offline(failed - before)

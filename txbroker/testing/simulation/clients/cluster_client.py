@@ -35,6 +35,7 @@ class ClusterClient:
         self.chance = chance
         self.leaders: dict[TopicPartition, tuple[int, int]] = {}  # leader and its epoch
         self.controller_id = -1
+        self._epochs: dict[TopicPartition, int] = {}  # the newest seen: older metadata is ignored, as Kafka's clients do
         self._bootstrap = dict(brokers)
         self._brokers = dict(brokers)
         self._settings = ClientSettings(process.host, request_timeout_s=request_timeout_s, connect_timeout_s=2.0)
@@ -100,8 +101,8 @@ class ClusterClient:
             for partition in topic.partitions:
                 name = TopicPartition(topic.name, partition.partition_index)
                 if not partition.error_code and partition.leader_id >= 0:
-                    known = self.leaders.get(name)
-                    if known is None or partition.leader_epoch >= known[1]:
+                    if partition.leader_epoch >= self._epochs.get(name, -1):
+                        self._epochs[name] = partition.leader_epoch
                         self.leaders[name] = partition.leader_id, partition.leader_epoch
                 else:
                     self.leaders.pop(name, None)
