@@ -23,7 +23,7 @@ from txbroker.api.request_context import RequestContext, Session
 from txbroker.cluster.followers import IsrProposal
 from txbroker.cluster.partition import Leadership, Partition, Replication
 from txbroker.cluster.replica_fetcher import FetcherSettings, ReplicaFetcher
-from txbroker.errors import BrokerError, ErrorCode, StorageError
+from txbroker.errors import BrokerError, ErrorCode, OutOfResources, StorageError
 from txbroker.log.log import Log
 from txbroker.log.log_config import LogConfig
 from txbroker.names import TopicPartition
@@ -49,16 +49,16 @@ class Broker:
         self.id = broker_id
         self.up = True
         self.epoch = 100
-        self._disk = MemoryDisk()
+        self.disk = MemoryDisk()
         self._directory = f"/data/{PARTITION}"
-        self._disk.make_directory("/data")
+        self.disk.make_directory("/data")
         self._checkpoint = 0
         self.answers: list[Any] = []  # of the last fetches that this broker made
         self.asks = False  # its fetch waits at the leader
         self._start()
 
     def _start(self) -> None:
-        log = Log.open(self._directory, PARTITION, disk=self._disk, config=LogConfig(segment_bytes=1000), now_ms=NOW, clean=False)
+        log = Log.open(self._directory, PARTITION, disk=self.disk, config=LogConfig(segment_bytes=1000), now_ms=NOW, clean=False)
         if log.topic_id != TOPIC_ID:
             log.assign_topic_id(TOPIC_ID)
         clock = self.group.clock
@@ -203,7 +203,7 @@ class Broker:
     def truncated(self, partition: Partition) -> None: ...
 
     def storage_failed(self, partition: Partition, error: StorageError) -> None:
-        raise AssertionError(error)
+        assert isinstance(error, OutOfResources), error
 
     def isr_proposed(self, partition: Partition, proposal: IsrProposal) -> None:
         self.group.proposals.append((self, proposal))

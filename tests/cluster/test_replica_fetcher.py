@@ -81,6 +81,22 @@ def test_a_leader_without_the_session_gets_everything_again(group: Group) -> Non
     assert ends(group)[1] == 1
 
 
+def test_a_follower_with_a_full_disk_goes_on_when_there_is_space(group: Group) -> None:
+    one, two, three = group.brokers.values()
+    one.produce(b"a")
+    group.settle()
+    two.disk.capacity = two.disk.used
+    one.produce(b"b")
+    for _ in range(3):
+        two.fetch()
+        three.fetch()
+        group.clock.advance(BACKOFF_S)
+    assert ends(group) == [2, 1, 2]
+    two.disk.capacity *= 2
+    group.settle()
+    assert one.content() == two.content() == three.content() and ends(group) == [2, 2, 2]
+
+
 def test_a_follower_that_is_ahead_is_truncated_to_the_divergence(group: Group) -> None:
     one, two, three = group.brokers.values()
     one.produce(b"a")

@@ -349,6 +349,7 @@ class ReplicaFetcher:
 
     def _disk_failed(self, one: _Followed, error: StorageError) -> None:
         if isinstance(error, OutOfResources):
+            one.searched = False
             self._pause(one)  # the condition passes, as a full disk does: the log is as it was
         else:
             self.forget(one.partition.topic_partition)  # its directory goes offline
