@@ -1,119 +1,201 @@
-"""The load of a fault test, and everything that must be true when it has ended."""
+"""The clients of a fault test, and everything that must be true when it has ended."""
 
 from __future__ import annotations
 
-import itertools
+import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
-from tests.cluster_faults.consuming import ConfluentConsuming, Consuming, GroupLedger, KafkaPythonConsuming
-from tests.cluster_faults.producing import KINDS, Producing
+from confluent_kafka import Consumer, TopicPartition
+
+from tests.cluster_faults import transactions
+from tests.cluster_faults.client import FaultClient
+from tests.cluster_faults.consuming import ConfluentConsuming, Consuming, KafkaPythonConsuming, name_of
+from tests.cluster_faults.java_clients import JavaClient, compile_java
+from tests.cluster_faults.journal import Journal, now
+from tests.cluster_faults.producing import ConfluentProducing, KafkaPythonProducing, Producing
+from tests.cluster_faults.transactions import Reading, TransactionalProducing
 from tests.crash.ledger import Lost
-from tests.crash.rounds import read
 from tests.support.cache import CHECKOUT
 from tests.support.cluster import Cluster
-from tests.support.raw import RawConnection
+from txbroker.testing.histories import Complete, Poll
 
 TOPIC = "faults"
-PARTITIONS = len(KINDS) * 2
-GROUPS = {"confluent-group": ConfluentConsuming, "kafka-python-group": KafkaPythonConsuming}
+PARTITIONS = 6
+GROUPS = ("group-one", "group-two")
 # What is written after a fault before the next one begins: it shows that the cluster works again.
 PROGRESS = 20
+_ANOMALIES_SHOWN = 20
 
 
 class Load:
-    """Producers, each of which writes a partition, and groups that read all of them, each with two members."""
+    """Producers, which write to all partitions, and two groups that read them, each with members of two client libraries.
 
-    def __init__(self, cluster: Cluster) -> None:
+    `java`: also Apache Kafka's client, as a producer and in a group. Where the brokers have transactions, also producers with these, and
+    consumers with and without read_committed.
+    """
+
+    def __init__(self, cluster: Cluster, *, java: bool = False) -> None:
         self._cluster = cluster
-        self.groups = [GroupLedger(name) for name in GROUPS]
-        self.producers: list[Producing] = []
-        self.members: list[Consuming] = []
-
-    @property
-    def _clients(self) -> Sequence[Producing | Consuming]:
-        return [*self.producers, *self.members]
+        self.journal = Journal(cluster.directory)
+        at, topic, journal = cluster.bootstrap, TOPIC, self.journal
+        self.producers: list[Producing | JavaClient] = [
+            ConfluentProducing("confluent-idempotent", at, topic, PARTITIONS, journal),
+            ConfluentProducing("confluent-plain", at, topic, PARTITIONS, journal, idempotent=False),
+            KafkaPythonProducing("kafka-python-idempotent", at, topic, PARTITIONS, journal),
+            KafkaPythonProducing("kafka-python-plain", at, topic, PARTITIONS, journal, idempotent=False),
+        ]
+        self.members: list[Consuming | JavaClient] = [
+            ConfluentConsuming("one-confluent", at, topic, GROUPS[0], journal),
+            ConfluentConsuming("two-confluent", at, topic, GROUPS[1], journal),
+            KafkaPythonConsuming("two-kafka-python", at, topic, GROUPS[1], journal),
+        ]
+        if java and shutil.which("javac") is not None:
+            classes = compile_java(cluster.directory)
+            self.producers.append(JavaClient("java-idempotent", at, topic, journal, classes, partitions=PARTITIONS))
+            self.members.append(JavaClient("one-java", at, topic, journal, classes, group=GROUPS[0]))
+        else:
+            self.members.append(KafkaPythonConsuming("one-kafka-python", at, topic, GROUPS[0], journal))
+        self.transactional: list[TransactionalProducing] = []
+        self.readers: list[Reading] = []
+        if transactions.supported(cluster):
+            self.transactional = [TransactionalProducing(f"transactional-{number}", at, journal) for number in (1, 2)]
+            self.readers = [Reading(name, at, journal, read_committed=committed)
+                            for name, committed in (("reads-committed", True), ("reads-any", False))]
+        self._clients: list[FaultClient] = [*self.producers, *self.members, *self.transactional, *self.readers]
 
     def start(self) -> None:
         """Create the topic and begin; returns when all make progress."""
-        cluster = self._cluster
         configs = {"retention.ms": "-1", "min.insync.replicas": "2", "segment.bytes": "1048576"}
-        cluster.create_topic(TOPIC, PARTITIONS, configs=configs)
-        ways = itertools.product(KINDS, (True, False))
-        self.producers = [kind(cluster.bootstrap, TOPIC, partition, idempotent=idempotent)
-                          for partition, (kind, idempotent) in enumerate(ways)]
-        self.members = [GROUPS[group.name](cluster.bootstrap, TOPIC, group) for group in self.groups for _ in range(2)]
-        for each in self._clients:
-            each.start()
+        self._cluster.create_topic(TOPIC, PARTITIONS, configs=configs)
+        if self.transactional:
+            self._cluster.create_topic(transactions.TOPIC, transactions.PARTITIONS, configs=configs)
+        for client in self._clients:
+            client.start()
         self.wait_for_progress()
 
     def abandon(self) -> None:
-        """End all threads soon, whatever happens to what they sent."""
-        for each in self._clients:
-            each.end.set()
+        """End all clients soon, whatever happens to what they sent."""
+        for client in self._clients:
+            client.end.set()
+            if isinstance(client, JavaClient):
+                client.kill()
+        self.journal.close()
 
     def check(self) -> None:
         """Raise what went wrong so far."""
-        for each in self._clients:
-            each.check()
+        for client in self._clients:
+            client.check()
 
     def wait_for_progress(self) -> None:
-        """Wait until every producer and every group has been acknowledged more than it is now."""
-        produced = [producer.acknowledged_count for producer in self.producers]
-        committed = [group.committed() for group in self.groups]
+        """Wait until every producer was confirmed more records than now, and every group has committed more in each partition."""
+        produced = {each.name: self.journal.confirmed(each.name) for each in (*self.producers, *self.transactional)}
+        committed = {group: self.journal.committed(group) for group in GROUPS}
+        behind: list[str] = []
 
         def moved() -> bool:
             self.check()
-            return (
-                all(producer.acknowledged_count >= before + PROGRESS for producer, before in zip(self.producers, produced, strict=True))
-                and all(group.committed().get(partition, 0) > before.get(partition, 0)
-                        for group, before in zip(self.groups, committed, strict=True) for partition in range(PARTITIONS))
-            )
+            behind[:] = [f"{name} ({before} records)" for name, before in produced.items()
+                         if self.journal.confirmed(name) < before + PROGRESS]
+            for group, before in committed.items():
+                after = self.journal.committed(group)
+                behind.extend(f"{group} in partition {number} (offset {before.get((TOPIC, number), 0)})" for number in range(PARTITIONS)
+                              if after.get((TOPIC, number), 0) <= before.get((TOPIC, number), 0))
+            return not behind
 
-        self._cluster.until(moved, f"every producer and group makes progress: {self._progress()}")
+        try:
+            self._cluster.until(moved, "every producer and group makes progress")
+        except AssertionError as error:
+            raise AssertionError(f"{error}\nwithout progress: {', '.join(behind)}") from None
 
     def finish(self) -> str:
-        """Stop producing, let the groups read everything, and compare; what was compared. Lost."""
-        for producer in self.producers:
+        """Stop producing, read everything, let the groups do the same, and check the history; what was checked. Lost."""
+        for producer in (*self.producers, *self.transactional):
             producer.stop()
         self._cluster.until_in_sync()
-        logs = {producer.partition: self._read(producer) for producer in self.producers}
-        ends = {partition: len(found) for partition, found in logs.items()}
+        ends = self._read_all()
+        if self.readers:
+            self._read_transactions()
 
         def read_everything() -> bool:
             self.check()
-            return all(group.committed() == ends for group in self.groups)
+            return all(self.journal.committed(group) == ends for group in GROUPS)
 
-        self._cluster.until(read_everything, f"the groups have read everything: {self._progress()}, the logs end at {ends}")
+        began = now()
+        self._cluster.until(read_everything, f"the groups have read everything: the logs end at {ends}")
         for member in self.members:
             member.stop()
-        repeated = 0
-        for producer in self.producers:
-            repeated += producer.compare(logs[producer.partition])
-            for group in self.groups:
-                group.compare(producer.partition, logs[producer.partition])
-        without = sum(producer.without_offset for producer in self.producers)
-        return (f"{sum(ends.values())} records; {repeated} repeat others, of producers that are not idempotent; "
-                f"{without} were acknowledged without an offset")
+        for group in GROUPS:
+            names = tuple(member.name for member in self.members if member.group == group)
+            for partition in range(PARTITIONS):
+                self.journal.add(Complete(names, TOPIC, partition, began))
+        self.check_history()
+        return self.journal.description()
 
-    def _read(self, producer: Producing) -> list[tuple[int, bytes]]:
-        """All records of a partition, once there are as many as were acknowledged: a new leader may not know yet what is committed."""
-        partition = producer.partition
+    def check_history(self) -> None:
+        """Lost with the anomalies of the history so far."""
+        anomalies = self.journal.check()
+        if anomalies:
+            shown = "\n".join(map(str, anomalies[:_ANOMALIES_SHOWN]))
+            raise Lost(f"the history in {self.journal.path} has {len(anomalies)} anomalies:\n{shown}")
 
-        def complete() -> list[tuple[int, bytes]] | None:
-            leader = self._cluster.leader(TOPIC, partition)
-            with RawConnection(self._cluster.brokers[leader].address) as connection:
-                found = read(connection, TOPIC, partition, 0)
-            return found if len(found) >= producer.acknowledged_count else None
+    def _read_all(self) -> dict[tuple[str, int], int]:
+        """A consumer without a group reads each partition from its start to its end; the ends."""
+        name = "reads-all"
+        consumer = Consumer({"bootstrap.servers": self._cluster.bootstrap, "group.id": name, "enable.auto.commit": False, "log_level": 0})
+        began = now()
+        ends = {partition: self._end(consumer, partition) for partition in range(PARTITIONS)}
+        position = dict.fromkeys(ends, 0)
+        consumer.assign([TopicPartition(TOPIC, partition, 0) for partition in ends])
 
-        found: list[tuple[int, bytes]] = self._cluster.until(complete, f"what was acknowledged can be read: {self._progress()}")
-        return found
+        def complete() -> bool:
+            polled, found = now(), defaultdict(list)
+            messages: list[Any] = consumer.consume(1000, 0.5)
+            for message in messages:
+                if message.error() is None:
+                    found[message.partition()].append((message.offset(), name_of(message.value())))
+                    position[message.partition()] = message.offset() + 1
+            for partition, records in found.items():
+                self.journal.add(Poll(name, polled, TOPIC, partition, tuple(records), polled, now()))
+            return position == ends
 
-    def _progress(self) -> str:
-        produced = {producer.name: producer.acknowledged_count for producer in self.producers}
-        return f"{produced}, {({group.name: group.committed() for group in self.groups})}"
+        self._cluster.until(complete, f"everything up to {ends} can be read")
+        consumer.close()
+        for partition in ends:
+            self.journal.add(Complete((name,), TOPIC, partition, began))
+        return {(TOPIC, partition): end for partition, end in ends.items()}
+
+    def _read_transactions(self) -> None:
+        """The consumers that have read all the time, and fresh ones, read transactions to the end."""
+        committed, every = self.readers
+
+        def stable() -> dict[int, int] | None:
+            ends = every.ends()
+            return ends if committed.ends() == ends else None
+
+        ends = self._cluster.until(stable, "no transaction is open any more")
+        began = now()
+        fresh = [each.fresh() for each in self.readers]
+        for reader in fresh:
+            reader.start()
+        for reader in (*self.readers, *fresh):
+            self._until_read(reader, ends)
+            reader.complete(began)
+
+    def _until_read(self, reader: Reading, ends: dict[int, int]) -> None:
+        def reached() -> bool:
+            reader.check()
+            return reader.reached == ends
+
+        self._cluster.until(reached, f"{reader.name} reads up to {ends}")
+        reader.stop()
+
+    def _end(self, consumer: Consumer, partition: int) -> int:
+        _, end = consumer.get_watermark_offsets(TopicPartition(TOPIC, partition), timeout=60)
+        return int(end)
 
 
 def compare_files(cluster: Cluster) -> str:

@@ -6,11 +6,11 @@ import json
 import random
 import re
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tests.cluster_faults import faults
-from tests.cluster_faults.faults import Fault
+from tests.cluster_faults.faults import Fault, Harm
 from tests.cluster_faults.rounds import OVERRIDES, run
 from tests.support import java
 from tests.support.broker import BrokerProcess
@@ -24,25 +24,25 @@ OURS, KAFKA = BrokerProcess.kind, KafkaMember.kind
 def replace_all(kind: str) -> Fault:
     """Every broker is stopped cleanly, and one of another kind starts with its id, its address and its data."""
 
-    def replace(cluster: Cluster, chance: random.Random) -> str:
+    def replace(cluster: Cluster, chance: random.Random) -> Iterator[Harm]:
         for broker_id in list(cluster.brokers):
             faults.stop_cleanly(cluster, broker_id)
             cluster.add(broker_id, kind, same_data=True)
             cluster.start_brokers([broker_id])
             cluster.until_in_sync()
-        return f"replaced all brokers by {kind}, one after the other"
+        yield Harm(f"replaced all brokers by {kind}, one after the other")
 
     return replace
 
 
 def test_a_rolling_replacement_of_kafka_and_back_loses_nothing(start_cluster: Callable[..., Cluster]) -> None:
-    run(start_cluster(OVERRIDES, kinds=(KAFKA,) * 3), [replace_all(OURS), replace_all(KAFKA)], random.Random())
+    run(start_cluster(OVERRIDES, kinds=(KAFKA,) * 3), [[replace_all(OURS)], [replace_all(KAFKA)]], random.Random())
 
 
 def test_faults_of_a_mixed_cluster_lose_nothing(start_cluster: Callable[..., Cluster]) -> None:
     seed = secrets.token_hex(4)
     print(f"to run this again: random.Random({seed!r})")
-    planned = (faults.kill_leader, faults.kill_controller, faults.pause, faults.stop)
+    planned = [[faults.kill_leader], [faults.kill_controller], [faults.pause_leader], [faults.stop]]
     run(start_cluster(OVERRIDES, kinds=(KAFKA, OURS, KAFKA)), planned, random.Random(seed))
 
 

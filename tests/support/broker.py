@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from tests.support.cache import CHECKOUT
-from tests.support.server import HOST, Server
+from tests.support.server import Server
 
 
 class BrokerProcess(Server):
@@ -21,7 +21,7 @@ class BrokerProcess(Server):
 
     def _command(self) -> list[str]:
         self._ready_file.unlink(missing_ok=True)
-        overrides = {"listeners": f"PLAINTEXT://{HOST}:{self.port}", "log.dirs": str(self.data), **self.overrides}
+        overrides = {"listeners": f"PLAINTEXT://{self.address}", "log.dirs": str(self.data), **self.overrides}
         command = [sys.executable, "-m", "txbroker", "run", "--ready-file", str(self._ready_file)]
         for key, value in overrides.items():
             command += ["--override", f"{key}={value}"]

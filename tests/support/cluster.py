@@ -1,4 +1,4 @@
-"""A cluster of real processes: one ZooKeeper, and brokers that register there, of txbroker and of Apache Kafka 3.9 side by side."""
+"""A cluster of real processes: ZooKeeper, and brokers that register there, of txbroker and of Apache Kafka 3.9 side by side."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from kafka.protocol.metadata import MetadataRequest
 
 from tests.support.broker import BrokerProcess
 from tests.support.kafka import KafkaMember, ZooKeeperProcess
+from tests.support.network import Network
 from tests.support.raw import RawConnection
 from tests.support.raw_admin import KEEP, creation
 from tests.support.server import Server, free_port
@@ -48,7 +49,8 @@ class PartitionState(NamedTuple):
 class Cluster:
     """Brokers 1 to N on a ZooKeeper of their own. Each is a `Server` with its own data and log, which tests pause, kill and start.
 
-    `kinds` are those of the brokers, "txbroker" or "kafka-3.9", and `racks` their racks. `until_...` methods poll the metadata of every
+    `kinds` are those of the brokers, "txbroker" or "kafka-3.9", and `racks` their racks. There are `zookeepers` servers of ZooKeeper. With
+    a `network` each server is on a host of its own, named broker-1, zookeeper-1 and so on. `until_...` methods poll the metadata of every
     broker that runs.
     """
 
@@ -58,10 +60,18 @@ class Cluster:
         kinds: Sequence[str] = (BrokerProcess.kind,) * 3,
         overrides: Mapping[str, str] | None = None,
         racks: Sequence[str] = (),
+        zookeepers: int = 1,
+        network: Network | None = None,
     ) -> None:
-        self.zookeeper = ZooKeeperProcess(directory / "zookeeper")
-        self.zookeeper.port = free_port()
         self.directory = directory
+        self.network = network
+        self.zookeepers = {number: ZooKeeperProcess(directory / f"zookeeper-{number}") for number in range(1, zookeepers + 1)}
+        for number, zookeeper in self.zookeepers.items():
+            self._place(zookeeper, f"zookeeper-{number}")
+        if zookeepers > 1:
+            hosts = {number: (zookeeper.host, free_port()) for number, zookeeper in self.zookeepers.items()}
+            for number, zookeeper in self.zookeepers.items():
+                zookeeper.join(number, hosts)
         self._overrides = {**CLUSTER_OVERRIDES, **(overrides or {})}
         self.brokers: dict[int, Server] = {}
         for broker_id, kind in enumerate(kinds, 1):
@@ -71,8 +81,8 @@ class Cluster:
 
     @property
     def zookeeper_connect(self) -> str:
-        """host:port of ZooKeeper, with a chroot."""
-        return f"{self.zookeeper.address}/cluster"
+        """host:port of each server of ZooKeeper, with a chroot."""
+        return f"{','.join(server.address for server in self.zookeepers.values())}/cluster"
 
     @property
     def bootstrap(self) -> str:
@@ -90,20 +100,28 @@ class Cluster:
             server = KafkaMember(self.directory / name, broker_id, self.zookeeper_connect, overrides)
         else:
             server = BrokerProcess(self.directory / name, overrides)
-        server.port = before.port if before is not None else free_port()
+        self._place(server, name)
+        server.port = before.port if before is not None else server.port
         self.brokers[broker_id] = server
         return server
 
+    def _place(self, server: Server, name: str) -> None:
+        if self.network is not None:
+            server.host, server.within = self.network.host(name)
+        server.port = free_port()
+
     def start(self) -> None:
         """Start ZooKeeper and all brokers, at the same time; wait until every broker has all others in its metadata."""
-        self.zookeeper.start()
+        self.start_zookeeper()
         self.start_brokers(self.brokers)
+
+    def start_zookeeper(self) -> None:
+        """Start the servers of ZooKeeper that do not run, at the same time."""
+        _start_together([server for server in self.zookeepers.values() if not server.running])
 
     def start_brokers(self, broker_ids: Iterable[int]) -> None:
         """Start some brokers at the same time, and wait until all brokers have them in their metadata."""
-        with ThreadPoolExecutor() as threads:
-            for started in [threads.submit(self.brokers[broker_id].start) for broker_id in broker_ids]:
-                started.result()
+        _start_together([self.brokers[broker_id] for broker_id in broker_ids])
         self.until_registered()
 
     def stop(self) -> None:
@@ -112,13 +130,15 @@ class Cluster:
             if server.running:
                 status = server.stop()
                 assert status == server.stopped_status, f"{server.kind} ended with {status}:\n{server.log_tail()}"
-        self.zookeeper.stop()
+        for zookeeper in self.zookeepers.values():
+            zookeeper.stop()
 
     def close(self) -> None:
         """Kill what still runs."""
         for server in self.brokers.values():
             server.close()
-        self.zookeeper.close()
+        for zookeeper in self.zookeepers.values():
+            zookeeper.close()
 
     @property
     def serving(self) -> dict[int, Server]:
@@ -242,6 +262,12 @@ class Cluster:
         created = self.until(attempt, f"the controller answers the creation of {topic}")
         assert created.error_code == 0, created
         self.until_in_sync(topic)
+
+
+def _start_together(servers: Sequence[Server]) -> None:
+    with ThreadPoolExecutor() as threads:
+        for started in [threads.submit(server.start) for server in servers]:
+            started.result()
 
 
 def _states(answer: Any) -> dict[str, dict[int, PartitionState]]:

@@ -177,16 +177,40 @@ class ZooKeeperProcess(_JavaServer):
     release = KAFKA_OLD
     script = "zookeeper-server-start"
 
+    def __init__(self, directory: Path, overrides: Mapping[str, str] | None = None) -> None:
+        super().__init__(directory, overrides)
+        self._number = 1
+        self._peers: dict[str, str] = {}
+
+    def join(self, number: int, hosts: Mapping[int, tuple[str, int]]) -> None:
+        """Be one of several servers: its number, and for each number the host and the first of two ports between servers."""
+        self._number = number
+        self._peers = {f"server.{each}": f"{host}:{port}:{port + 1}" for each, (host, port) in hosts.items()}
+
+    @property
+    def leads(self) -> bool:
+        """Whether it serves clients as the leader of several servers."""
+        return b"Mode: leader" in self._state()
+
+    def _state(self) -> bytes:
+        try:
+            with socket.create_connection((self.host, self.port), 1) as connection:
+                connection.sendall(b"srvr")
+                return connection.makefile("rb").read()
+        except OSError:
+            return b""
+
     def _properties(self) -> dict[str, str]:
-        return {"dataDir": str(self.data), "clientPort": str(self.port), "clientPortAddress": HOST, "admin.enableServer": "false",
-                "tickTime": "500"}
+        if self._peers:
+            self.data.mkdir(exist_ok=True)
+            (self.data / "myid").write_text(str(self._number))
+        # A server that is alone needs no limits; of several, one that does not answer for 5 s is left.
+        return {"dataDir": str(self.data), "clientPort": str(self.port), "clientPortAddress": self.host, "admin.enableServer": "false",
+                "tickTime": "500", "initLimit": "40", "syncLimit": "10", **self._peers}
 
     def _is_ready(self) -> bool:
-        try:
-            socket.create_connection((HOST, self.port), 1).close()
-        except OSError:
-            return False
-        return True
+        """Whether it serves clients: of several servers only those of a quorum do."""
+        return b"Mode: " in self._state()
 
 
 def _answers(address: str, broker_id: int) -> bool:

@@ -46,6 +46,8 @@ class Server(ABC):
         self.data = directory / "data"
         self.log_path = directory / "broker.log"
         self.overrides = {**COMMON_OVERRIDES, **(overrides or {})}
+        self.host = HOST
+        self.within: tuple[str, ...] = ()  # the beginning of the command line that starts the process on another host, see network.py
         self.port = 0
         self.paused = False
         self._process: subprocess.Popen[bytes] | None = None
@@ -54,7 +56,7 @@ class Server(ABC):
     @property
     def address(self) -> str:
         """host:port for a client's bootstrap.servers."""
-        return f"{HOST}:{self.port}"
+        return f"{self.host}:{self.port}"
 
     @property
     def pid(self) -> int:
@@ -70,7 +72,7 @@ class Server(ABC):
     def start(self) -> None:
         """Start the process and wait until it serves clients; ServerFailed with the end of the log if it does not."""
         assert not self.running
-        command = self._command()
+        command = [*self.within, *self._command()]
         with self.log_path.open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, cwd=self.directory, env=self._environment())
         atexit.register(self.kill)
