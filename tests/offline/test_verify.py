@@ -181,6 +181,16 @@ def test_transaction_indexes_are_compared_with_the_log(data: Path) -> None:
     assert "is missing" in only_fault(data)[2]
 
 
+def test_a_follower_of_apache_kafka_may_note_a_last_stable_offset_above_the_marker(data: Path) -> None:
+    (path, *_) = sorted((data / "orders-3").glob("*.txnindex"))
+    content = path.read_bytes()
+    (last_offset,) = struct.unpack_from(">q", content, 18)
+    path.write_bytes(content[:26] + struct.pack(">q", last_offset + 4) + content[34:])
+    assert faults(data) == []
+    path.write_bytes(content[:26] + struct.pack(">q", -1) + content[34:])
+    assert "is impossible" in only_fault(data)[2]
+
+
 def test_snapshots_are_compared_with_the_log(data: Path) -> None:
     snapshots = sorted((data / "orders-3").glob("*.snapshot"))
     assert len(snapshots) > 3
