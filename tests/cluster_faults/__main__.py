@@ -100,7 +100,7 @@ def one_round(title: str, kinds: Sequence[str], hosts: Network | None, chance: r
         if hosts is not None:
             faults.mount_disks(cluster)
         cluster.start()
-        run(cluster, planned, chance, lambda text: print(f"   {text}", flush=True), java=True)
+        run(cluster, planned, chance, lambda text: print(f"   {text}", flush=True), full=True)
         tracebacks(cluster)
     except (Lost, ServerFailed, AssertionError, OSError) as problem:
         if hosts is not None:

@@ -34,11 +34,11 @@ _ANOMALIES_SHOWN = 20
 class Load:
     """Producers, which write to all partitions, and two groups that read them, each with members of two client libraries.
 
-    `java`: also Apache Kafka's client, as a producer and in a group. Where the brokers have transactions, also producers with these, and
+    `full`: also Apache Kafka's client, as a producer and in a group, and, if all brokers have transactions, producers with these and
     consumers with and without read_committed.
     """
 
-    def __init__(self, cluster: Cluster, *, java: bool = False) -> None:
+    def __init__(self, cluster: Cluster, *, full: bool = False) -> None:
         self._cluster = cluster
         self.journal = Journal(cluster.directory)
         at, topic, journal = cluster.bootstrap, TOPIC, self.journal
@@ -53,7 +53,7 @@ class Load:
             ConfluentConsuming("two-confluent", at, topic, GROUPS[1], journal),
             KafkaPythonConsuming("two-kafka-python", at, topic, GROUPS[1], journal),
         ]
-        if java and shutil.which("javac") is not None:
+        if full and shutil.which("javac") is not None:
             classes = compile_java(cluster.directory)
             self.producers.append(JavaClient("java-idempotent", at, topic, journal, classes, partitions=PARTITIONS))
             self.members.append(JavaClient("one-java", at, topic, journal, classes, group=GROUPS[0]))
@@ -61,7 +61,7 @@ class Load:
             self.members.append(KafkaPythonConsuming("one-kafka-python", at, topic, GROUPS[0], journal))
         self.transactional: list[TransactionalProducing] = []
         self.readers: list[Reading] = []
-        if transactions.supported(cluster):
+        if full and transactions.supported(cluster):
             self.transactional = [TransactionalProducing(f"transactional-{number}", at, journal) for number in (1, 2)]
             self.readers = [Reading(name, at, journal, read_committed=committed)
                             for name, committed in (("reads-committed", True), ("reads-any", False))]

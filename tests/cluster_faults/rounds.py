@@ -28,9 +28,9 @@ def plan(chance: random.Random, possible: Sequence[Fault], together: float) -> I
 
 
 def run(cluster: Cluster, faults: Iterable[Sequence[Fault]], chance: random.Random, say: Callable[[str], None] = print, *,
-        java: bool = False) -> None:
+        full: bool = False) -> None:
     """Run the faults on a cluster that has started, and stop it. Lost, or AssertionError when the cluster does not recover."""
-    load = Load(cluster, java=java)
+    load = Load(cluster, full=full)
     try:
         load.start()
         for these in faults:
