@@ -7,7 +7,7 @@ import random
 import time
 from collections.abc import Callable, Iterable, Sequence
 
-from tests.cluster_faults.faults import ALONE, ENSEMBLE, NAMES, NETWORK, Fault
+from tests.cluster_faults.faults import ALONE, ENSEMBLE, NAMES, NETWORK, Fault, kill_and_start_at_once
 from tests.cluster_faults.load import TOPIC, Load, compare_files
 from tests.crash.ledger import Lost
 from tests.support.broker import BrokerProcess
@@ -15,7 +15,7 @@ from tests.support.cluster import SESSION_MS, Cluster
 
 # Replicas are compared byte for byte, and the cleaner of each broker works at times of its own.
 OVERRIDES = {"log.cleaner.enable": "false"}
-_ORDER = list(NAMES.values())
+_ORDER = {fault: place for place, fault in enumerate(NAMES.values())}
 # Faults that go together last so long, in seconds: shorter and longer than a session.
 _LASTS_S = (0.5, SESSION_MS / 1000 * 2.5)
 
@@ -52,10 +52,10 @@ def run(cluster: Cluster, faults: Iterable[Sequence[Fault]], chance: random.Rand
 def inflict(cluster: Cluster, chance: random.Random, faults: Sequence[Fault]) -> str:
     """Make these faults, wait until the cluster has coped or some time has passed, repair them, and wait until all replicas are in sync."""
     # Processes first, the network last: the repair is in the opposite order, since a broker starts only if it reaches ZooKeeper.
-    under_way = [fault(cluster, chance) for fault in sorted(faults, key=_ORDER.index)]
+    under_way = [fault(cluster, chance) for fault in sorted(faults, key=lambda fault: _ORDER.get(fault, 0))]
     harms = [next(each) for each in under_way]
     silenced = harms[0].silenced if len(harms) == 1 else None
-    if silenced is not None and faults[0] is not NAMES["kill_and_start_at_once"]:
+    if silenced is not None and faults[0] is not kill_and_start_at_once:
         cluster.until_leader_is_not(silenced, TOPIC)
     elif len(harms) > 1 or faults[0] in (*ENSEMBLE, *NETWORK):
         time.sleep(chance.uniform(*_LASTS_S))
