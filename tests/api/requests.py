@@ -188,6 +188,52 @@ def _init_producer_id(entities: Entities, version: int) -> dict[str, Any]:
     return {"transactional_id": None, "transaction_timeout_ms": 60_000, "producer_id": -1, "producer_epoch": -1}
 
 
+def _of_transaction(entities: Entities) -> dict[str, Any]:
+    return {"transactional_id": entities.topic, "producer_id": 1000, "producer_epoch": 0}
+
+
+@_of(producer.AddPartitionsToTxnRequest)
+def _add_partitions_to_txn(entities: Entities, version: int) -> dict[str, Any]:
+    fields = {**_of_transaction(entities), "topics": [{"name": entities.topic, "partitions": [0, 1]}]}
+    if version >= 4:
+        return {"transactions": [{**fields, "verify_only": True}, fields]}
+    return {f"v3_and_below_{name}": value for name, value in fields.items()}
+
+
+@_of(producer.AddOffsetsToTxnRequest)
+def _add_offsets_to_txn(entities: Entities, version: int) -> dict[str, Any]:
+    return {**_of_transaction(entities), "group_id": entities.group}
+
+
+@_of(producer.EndTxnRequest)
+def _end_txn(entities: Entities, version: int) -> dict[str, Any]:
+    return {**_of_transaction(entities), "committed": True}
+
+
+@_of(producer.TxnOffsetCommitRequest)
+def _txn_offset_commit(entities: Entities, version: int) -> dict[str, Any]:
+    partition = {"partition_index": 0, "committed_offset": 2, "committed_leader_epoch": 0, "committed_metadata": "kept"}
+    return {**_of_transaction(entities), "group_id": entities.group, "topics": [{"name": entities.topic, "partitions": [partition]}],
+            **({"generation_id": -1, "member_id": "", "group_instance_id": None} if version >= 3 else {})}
+
+
+@_of(producer.WriteTxnMarkersRequest)
+def _write_txn_markers(entities: Entities, version: int) -> dict[str, Any]:
+    topics = [{"name": entities.topic, "partition_indexes": [1]}]
+    marker = {"producer_id": 2000, "producer_epoch": version, "transaction_result": False, "topics": topics, "coordinator_epoch": 0}
+    return {"markers": [{**marker, **({"transaction_version": 0} if version >= 2 else {})}]}
+
+
+@_of(admin.DescribeTransactionsRequest)
+def _describe_transactions(entities: Entities, version: int) -> dict[str, Any]:
+    return {"transactional_ids": [entities.topic]}
+
+
+@_of(admin.ListTransactionsRequest)
+def _list_transactions(entities: Entities, version: int) -> dict[str, Any]:
+    return {"state_filters": ["Ongoing"], "producer_id_filters": [1], **({"duration_filter": -1} if version >= 1 else {})}
+
+
 @_of(consumer.OffsetForLeaderEpochRequest)
 def _offset_for_leader_epoch(entities: Entities, version: int) -> dict[str, Any]:
     partitions = [{"partition": 0, "current_leader_epoch": -1, "leader_epoch": 0}, {"partition": 1, "current_leader_epoch": -1,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
 import http.client
 import io
@@ -19,10 +18,8 @@ import kafka.errors as errors
 import kio.index
 import pytest
 from aiokafka import AIOKafkaProducer
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka import Consumer, KafkaError, Producer
 from kafka import KafkaProducer
-from kafka.protocol.metadata import ApiVersionsRequest, FindCoordinatorRequest
-from kafka.protocol.producer import InitProducerIdRequest
 from kafka.protocol.sasl import SaslHandshakeRequest
 from kio.serial import entity_reader, entity_writer
 
@@ -53,29 +50,6 @@ def logged(server: Server) -> list[str]:
 def refused(server: Server) -> dict[str, float]:
     counts = Scrape(server).by("txbroker_refusals_total", "reason")
     return {reason: count for reason, count in counts.items() if reason.startswith("unsupported_") and count}
-
-
-def test_a_transactional_producer_of_librdkafka(own: Server) -> None:
-    producer = Producer({"bootstrap.servers": own.address, "client.id": "me", "transactional.id": "t"})
-    with pytest.raises(KafkaException) as caught:
-        producer.init_transactions(60)
-    error = caught.value.args[0]
-    assert error.fatal() and error.code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    assert "transactions are not supported by this broker" in error.str()
-    (line,) = logged(own)
-    assert re.fullmatch(
-        r"127\.0\.0\.1 \(client id 'me', confluent-kafka-python \S*rdkafka\S*\) requires transactions, which this broker does not support: "
-        r"remove transactional\.id from the producer", line
-    )
-
-
-def test_a_transactional_producer_of_kafka_python(own: Server) -> None:
-    producer = KafkaProducer(bootstrap_servers=own.address, client_id="me", transactional_id="t")
-    with pytest.raises(errors.KafkaError, match="UnsupportedVersionError"):
-        producer.init_transactions()
-    with contextlib.suppress(errors.KafkaError):
-        producer.close()
-    assert len(logged(own)) == 1
 
 
 def test_a_consumer_of_the_new_group_protocol(own: Server) -> None:
@@ -195,30 +169,7 @@ def test_http_is_refused(broker: Server, method: str) -> None:
 def test_a_client_is_logged_once(own: Server) -> None:
     for client_id in ("a", "b", "a", None, "b", None):
         with RawConnection(own.address, client_id=client_id) as connection:
-            request = InitProducerIdRequest(transactional_id="t", transaction_timeout_ms=1000, producer_id=-1, producer_epoch=-1)
-            assert connection.call(request, 4).error_code == UNSUPPORTED_VERSION
             assert connection.call(SaslHandshakeRequest(mechanism="PLAIN"), 1).error_code == ILLEGAL_SASL_STATE
     lines = logged(own)
-    assert [("transactions" in line, *re.findall(r"'(\w)'", line)) for line in lines] == [
-        (True, "a"), (False, "a"), (True, "b"), (False, "b"), (True,), (False,),
-    ]
-    assert refused(own) == {"unsupported_sasl": 6, "unsupported_transactions": 6}
-
-
-@pytest.mark.parametrize(
-    ("software", "code"),
-    [
-        ("librdkafka", TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
-        ("rust-rdkafka", TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
-        ("apache-kafka-java", UNSUPPORTED_VERSION),
-        (None, UNSUPPORTED_VERSION),
-    ],
-)
-def test_the_coordinator_of_transactions(broker: Server, software: str | None, code: int) -> None:
-    with RawConnection(broker.address) as connection:
-        if software is not None:
-            connection.call(ApiVersionsRequest(client_software_name=software, client_software_version="1.0"), 3)
-        single = connection.call(FindCoordinatorRequest(key="t", key_type=TRANSACTION), 2)
-        assert (single.error_code, single.error_message, single.node_id) == (code, "transactions are not supported by this broker", -1)
-        several = connection.call(FindCoordinatorRequest(coordinator_keys=["t", "u"], key_type=TRANSACTION), 4)
-    assert [(found.key, found.error_code) for found in several.coordinators] == [("t", code), ("u", code)]
+    assert [re.findall(r"'(\w)'", line) for line in lines] == [["a"], ["b"], []]
+    assert refused(own) == {"unsupported_sasl": 6}

@@ -57,6 +57,7 @@ _MAIN_CLASSES: Mapping[str, str | Mapping[str, str]] = {
     "kafka-storage": "kafka.tools.StorageTool",
     "kafka-server-start": "kafka.Kafka",
     "connect-mirror-maker": "org.apache.kafka.connect.mirror.MirrorMaker",
+    "kafka-transactions": "org.apache.kafka.tools.TransactionsCommand",
     "zookeeper-server-start": "org.apache.zookeeper.server.quorum.QuorumPeerMain",
 }
 

@@ -1,9 +1,8 @@
-"""FindCoordinator (key 10): which broker coordinates a group.
+"""FindCoordinator (key 10): which broker coordinates a group or a transactional id.
 
-Behaviour: the hash of the group id selects a partition of `__consumer_offsets`; its leader is the coordinator. If the topic is missing it
-is created, and the response is sent when it has leaders. Transactions (key type 1) and share groups (2) are refused with
-UNSUPPORTED_VERSION. librdkafka retries that silently until init_transactions times out: it gets TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-instead, which it reports at once, with the message of the response.
+Behaviour: the hash of the group id selects a partition of `__consumer_offsets`, that of a transactional id one of `__transaction_state`;
+its leader is the coordinator. If the topic is missing it is created, and the response is sent when it has leaders. Share groups (key type
+2) are refused with UNSUPPORTED_VERSION.
 Version notes: v1 key types; v4 several keys (KIP-699).
 """
 
@@ -14,10 +13,9 @@ from twisted.internet.defer import Deferred
 from txbroker.api.endpoints import NO_NODE, Endpoints
 from txbroker.api.request_context import RequestContext
 from txbroker.api.topic_creation import TopicCreation
-from txbroker.api.unsupported_features import Feature, UnsupportedFeature
 from txbroker.cluster.image import ClusterImage
 from txbroker.errors import BrokerError, ErrorCode
-from txbroker.names import OFFSETS_TOPIC, coordinator_partition
+from txbroker.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, coordinator_partition
 from txbroker.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from txbroker.wire.schema import Request
 
@@ -26,12 +24,11 @@ TRANSACTION = 1
 SHARE = 2
 SEVERAL_KEYS_VERSION = 4
 
-# In the name or the version of every client on librdkafka ("librdkafka 2.3.0", "confluent-kafka-python 2.16.1-rdkafka-2.16.1").
-_LIBRDKAFKA = "rdkafka"
+_TOPICS = {GROUP: OFFSETS_TOPIC, TRANSACTION: TRANSACTIONS_TOPIC}
 
 
 class FindCoordinatorHandler:
-    """Looks up the leader of the group's partition."""
+    """Looks up the leader of the key's partition."""
 
     request: type[Request] = FindCoordinatorRequest
 
@@ -43,10 +40,9 @@ class FindCoordinatorHandler:
     def __call__(
         self, request: FindCoordinatorRequest, context: RequestContext
     ) -> FindCoordinatorResponse | Deferred[FindCoordinatorResponse]:
-        if request.key_type == TRANSACTION:
-            raise UnsupportedFeature(Feature.TRANSACTIONS, ErrorCode.UNSUPPORTED_VERSION, "transactions are not supported by this broker")
-        if request.key_type == GROUP and self._image.topic(OFFSETS_TOPIC) is None:
-            return self._creation.internal(OFFSETS_TOPIC).addCallback(lambda _: self._answer(request, context))
+        topic = _TOPICS.get(request.key_type)
+        if topic is not None and self._image.topic(topic) is None:
+            return self._creation.internal(topic).addCallback(lambda _: self._answer(request, context))
         return self._answer(request, context)
 
     def _answer(self, request: FindCoordinatorRequest, context: RequestContext) -> FindCoordinatorResponse:
@@ -57,22 +53,21 @@ class FindCoordinatorHandler:
     def _find(self, key: str, key_type: int, context: RequestContext) -> Coordinator:
         if key_type == SHARE:
             return _no_coordinator(key, ErrorCode.UNSUPPORTED_VERSION, "share groups are not supported by this broker")
-        if key_type != GROUP:
+        name = _TOPICS.get(key_type)
+        if name is None:
             return _no_coordinator(key, ErrorCode.INVALID_REQUEST, f"there is no coordinator of type {key_type}")
-        topic = self._image.topic(OFFSETS_TOPIC)
+        topic = self._image.topic(name)
         if topic is None:
-            return _no_coordinator(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{OFFSETS_TOPIC} does not exist yet")
+            return _no_coordinator(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{name} does not exist yet")
         partition = topic.partitions.get(coordinator_partition(key, len(topic.partitions)))
         node = NO_NODE if partition is None else self._endpoints.node(partition.leader, context)
         if node is NO_NODE:
-            return _no_coordinator(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "the group's partition has no leader")
+            return _no_coordinator(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the partition of {name} has no leader")
         return Coordinator(key=key, node_id=node.id, host=node.host, port=node.port, error_code=ErrorCode.NONE, error_message=None)
 
     def failed(self, request: FindCoordinatorRequest, context: RequestContext, error: BrokerError) -> FindCoordinatorResponse:
         """No coordinator. While the topic cannot be created, clients retry."""
         code = ErrorCode.COORDINATOR_NOT_AVAILABLE
-        if isinstance(error, UnsupportedFeature):
-            code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED if _LIBRDKAFKA in context.session.software else error.code
         if context.api_version >= SEVERAL_KEYS_VERSION:
             keys = request.coordinator_keys
             return FindCoordinatorResponse(coordinators=[_no_coordinator(key, code, error.message) for key in keys])

@@ -1,8 +1,9 @@
-"""InitProducerId (key 22): a producer id and epoch for an idempotent producer (KIP-98, KIP-360).
+"""InitProducerId (key 22): a producer id and epoch for an idempotent or transactional producer (KIP-98, KIP-360).
 
-Behaviour: a producer without a transactional id gets a new producer id with epoch 0, even if it had one before. Transactions are not
-supported: a transactional id is refused with UNSUPPORTED_VERSION, after Kafka's checks of its timeout.
-Version notes: v6 (two-phase commit, KIP-939) is unstable in Kafka 4.3 and not served.
+Behaviour: a producer without a transactional id gets a new producer id with epoch 0, even if it had one before. One with a transactional
+id is served by the id's transaction coordinator, which fences the producer before it.
+Version notes: v4 returns PRODUCER_FENCED to a fenced producer (KIP-588), INVALID_PRODUCER_EPOCH before. v6 (two-phase commit, KIP-939) is
+unstable in Kafka 4.3 and not served.
 """
 
 from __future__ import annotations
@@ -12,13 +13,15 @@ from collections.abc import Callable
 from twisted.internet.defer import Deferred
 
 from txbroker.api.request_context import RequestContext
-from txbroker.api.unsupported_features import Feature, UnsupportedFeature
 from txbroker.errors import BrokerError, ErrorCode
+from txbroker.transactions.coordinator import TransactionCoordinator
+from txbroker.transactions.transaction import Producer
 from txbroker.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from txbroker.wire.schema import Request, VersionRange
 
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
+FENCED_VERSION = 4
 
 
 class InitProducerIdHandler:
@@ -27,30 +30,30 @@ class InitProducerIdHandler:
     request: type[Request] = InitProducerIdRequest
     versions = VersionRange(0, 5)
 
-    def __init__(self, next_id: Callable[[], Deferred[int]], transaction_timeout_max_ms: int) -> None:
+    def __init__(self, next_id: Callable[[], Deferred[int]], coordinator: TransactionCoordinator) -> None:
         self._next_id = next_id
-        self._transaction_timeout_max_ms = transaction_timeout_max_ms
+        self._coordinator = coordinator
 
     def __call__(self, request: InitProducerIdRequest, context: RequestContext) -> Deferred[InitProducerIdResponse]:
-        if request.transactional_id is not None:
-            self._refuse_transactional(request)
         if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
             raise BrokerError(ErrorCode.INVALID_REQUEST, "send producer id and epoch together, or neither")
-        return self._next_id().addCallback(_answer)
-
-    def _refuse_transactional(self, request: InitProducerIdRequest) -> None:
-        if request.transactional_id == "":
-            raise BrokerError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
-        if not 0 < request.transaction_timeout_ms <= self._transaction_timeout_max_ms:
-            raise BrokerError(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
-        raise UnsupportedFeature(Feature.TRANSACTIONS, ErrorCode.UNSUPPORTED_VERSION, "transactions are not supported")
+        transactional_id = request.transactional_id
+        if transactional_id is None:
+            return self._next_id().addCallback(lambda producer_id: _answer(Producer(producer_id, 0)))
+        expected = None if request.producer_id == NO_PRODUCER_ID else Producer(request.producer_id, request.producer_epoch)
+        initialized = self._coordinator.initialize(transactional_id, request.transaction_timeout_ms, expected)
+        return Deferred.fromCoroutine(initialized).addCallback(_answer)
 
     def failed(self, request: InitProducerIdRequest, context: RequestContext, error: BrokerError) -> InitProducerIdResponse:
         """The error, without a producer id."""
+        fenced = error.code == ErrorCode.PRODUCER_FENCED and context.api_version < FENCED_VERSION
         return InitProducerIdResponse(
-            throttle_time_ms=0, error_code=error.code, producer_id=NO_PRODUCER_ID, producer_epoch=NO_PRODUCER_EPOCH
+            throttle_time_ms=0,
+            error_code=ErrorCode.INVALID_PRODUCER_EPOCH if fenced else error.code,
+            producer_id=NO_PRODUCER_ID,
+            producer_epoch=NO_PRODUCER_EPOCH,
         )
 
 
-def _answer(producer_id: int) -> InitProducerIdResponse:
-    return InitProducerIdResponse(throttle_time_ms=0, error_code=ErrorCode.NONE, producer_id=producer_id, producer_epoch=0)
+def _answer(producer: Producer) -> InitProducerIdResponse:
+    return InitProducerIdResponse(throttle_time_ms=0, error_code=ErrorCode.NONE, producer_id=producer.id, producer_epoch=producer.epoch)

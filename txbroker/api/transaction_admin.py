@@ -30,7 +30,6 @@ class DescribeTransactionsHandler:
     """Transactional ids with their transactions."""
 
     request: type[Request] = DescribeTransactionsRequest
-    advertised = False  # until transactions work as a whole
 
     def __init__(self, coordinator: TransactionCoordinator) -> None:
         self._coordinator = coordinator
@@ -72,7 +71,6 @@ class ListTransactionsHandler:
     """The transactional ids of this broker that pass the filters."""
 
     request: type[Request] = ListTransactionsRequest
-    advertised = False  # until transactions work as a whole
     versions = VersionRange(0, 1)
 
     def __init__(self, coordinator: TransactionCoordinator, now_ms: Callable[[], int]) -> None:

@@ -45,7 +45,6 @@ class AddPartitionsToTxnHandler:
     """Adds partitions to open transactions, or verifies that they were added."""
 
     request: type[Request] = AddPartitionsToTxnRequest
-    advertised = False  # until transactions work as a whole
 
     def __init__(self, coordinator: TransactionCoordinator, image: ClusterImage) -> None:
         self._coordinator = coordinator
@@ -127,7 +126,6 @@ class AddOffsetsToTxnHandler:
     """Adds the partition of `__consumer_offsets` that stores a group's offsets."""
 
     request: type[Request] = AddOffsetsToTxnRequest
-    advertised = False  # until transactions work as a whole
 
     def __init__(self, coordinator: TransactionCoordinator, image: ClusterImage, creation: TopicCreation) -> None:
         self._coordinator = coordinator
@@ -157,7 +155,6 @@ class EndTxnHandler:
     """Commits or aborts a transaction."""
 
     request: type[Request] = EndTxnRequest
-    advertised = False  # until transactions work as a whole
 
     def __init__(self, coordinator: TransactionCoordinator) -> None:
         self._coordinator = coordinator

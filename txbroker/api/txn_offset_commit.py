@@ -50,7 +50,6 @@ class TxnOffsetCommitHandler:
     """Commits offsets of a group in a transaction."""
 
     request: type[Request] = TxnOffsetCommitRequest
-    advertised = False  # until transactions work as a whole
 
     def __init__(self, groups: GroupCoordinator, image: ClusterImage, replicas: Replicas, verifier: TransactionVerifier) -> None:
         self._groups = groups

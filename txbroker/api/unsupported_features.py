@@ -43,7 +43,6 @@ class Feature(Enum):
         "sent only ApiVersions and closed its connection: it requires an API that this broker does not have, probably SASL; "
         "listener {listener} is PLAINTEXT: set security.protocol=PLAINTEXT in the client"
     )
-    TRANSACTIONS = "requires transactions, which this broker does not support: remove transactional.id from the producer"
     CONSUMER_PROTOCOL = (
         "requires the consumer group protocol of KIP-848, which this broker does not support: set group.protocol=classic in the consumer"
     )

@@ -41,7 +41,6 @@ class WriteTxnMarkersHandler:
     """Appends markers and waits for the in-sync replicas; the transaction coordinator of this broker calls `write`."""
 
     request: type[Request] = WriteTxnMarkersRequest
-    advertised = False  # until transactions work as a whole
 
     def __init__(
         self, replicas: Replicas, groups: GroupCoordinator, purgatory: Purgatory, now_ms: Callable[[], int], timeout_ms: int

@@ -25,6 +25,7 @@ from txbroker.broker.listening import Listening
 from txbroker.broker.marker_channels import MarkerChannels
 from txbroker.broker.replication import FetcherLoops, leader_quota
 from txbroker.broker.transaction_coordinators import TransactionCoordinators
+from txbroker.broker.transaction_level import TransactionLevel
 from txbroker.broker.world import World
 from txbroker.cluster import broker_ids
 from txbroker.cluster.config_store import ConfigAdmin, ConfigWatcher
@@ -107,6 +108,7 @@ class Components:
         self._connections = Connections(identity.broker_id, config, world, inter_broker)
         next_producer_id = ProducerIds(lambda: allocate_block(tree, identity.broker_id)).next_id
         markers = WriteTxnMarkersHandler(self.replicas, self._coordinator, produce, world.now_ms, config.int("request.timeout.ms"))
+        self._transaction_level = TransactionLevel(tree, self.image, world.reactor, is_alone=not is_clustered(config))
         self._marker_channels = MarkerChannels(
             identity.broker_id, self.image, self._connections, inter_broker, markers.write
         )
@@ -165,6 +167,7 @@ class Components:
                 markers=markers,
                 adding=adding,
                 verifier=self._verifier,
+                transaction_version=lambda: self._transaction_level.level,
                 topic_admin=admin,
                 config_admin=ConfigAdmin(tree),
                 waiting=self._waiting,
@@ -236,6 +239,7 @@ class Components:
         self._coordinator.stop()
         self._transactions.stop()
         self._verifier.stop()
+        self._transaction_level.stop()
         self._actions.end_turn()
         for purgatory in self._purgatories:
             purgatory.close()
@@ -298,6 +302,7 @@ class Components:
         self._marker_queues.leaders_changed(self._marker_channels.live())
         if changes.brokers:
             self._waiting.brokers_changed()
+            self._transaction_level.brokers_changed()
         if changes.deleted:
             _logged(self._coordinator.topics_deleted(changes.deleted), "cannot remove the committed offsets of deleted topics")
 

@@ -78,6 +78,7 @@ class Parts:
     markers: WriteTxnMarkersHandler
     adding: AddPartitionsToTxnHandler
     verifier: TransactionVerifier
+    transaction_version: Callable[[], int]
     topic_admin: TopicAdmin
     config_admin: ConfigAdmin
     waiting: TopicWaiting
@@ -108,7 +109,7 @@ def build_registry(parts: Parts, clock: Callable[[], float] | None) -> Registry:
             raise BrokerError(ErrorCode.NOT_CONTROLLER)
 
     for handler in (
-        ApiVersionsHandler(registry.ranges),
+        ApiVersionsHandler(registry.ranges, p.transaction_version),
         ProduceHandler(p.replicas, leaders, p.produce, p.verifier, p.now_ms, p.monotonic_s),
         FetchHandler(
             p.replicas,
@@ -124,7 +125,7 @@ def build_registry(parts: Parts, clock: Callable[[], float] | None) -> Registry:
         ListOffsetsHandler(p.replicas),
         MetadataHandler(p.image, p.endpoints, p.creation, p.waiting, p.cluster_id),
         OffsetForLeaderEpochHandler(p.replicas),
-        InitProducerIdHandler(p.next_producer_id, p.config.int("transaction.max.timeout.ms")),
+        InitProducerIdHandler(p.next_producer_id, p.transactions),
         p.adding,
         AddOffsetsToTxnHandler(p.transactions, p.image, p.creation),
         EndTxnHandler(p.transactions),

@@ -27,7 +27,7 @@ from txbroker.broker.world import World
 from txbroker.cluster import node_paths
 from txbroker.cluster.config_store import ConfigWatcher
 from txbroker.cluster.controller.controller import Controller
-from txbroker.cluster.node_data import BrokerRegistration, MalformedNode
+from txbroker.cluster.node_data import TRANSACTION_VERSION, BrokerRegistration, MalformedNode
 from txbroker.cluster.tree.interface import NoSpaceInStore, Tree, TreeError
 from txbroker.cluster.tree.session_tree import SessionTree
 from txbroker.config.environment import FirstTopic
@@ -272,7 +272,7 @@ class Broker:
         )
         membership = self._membership = Membership(
             identity,
-            BrokerRegistration(endpoints=listening.endpoints(), rack=self._config.optional_text("broker.rack")),
+            BrokerRegistration(listening.endpoints(), self._config.optional_text("broker.rack"), TRANSACTION_VERSION),
             controller,
             components.topic_admin,
             lambda epoch: components.registered(epoch, controller),

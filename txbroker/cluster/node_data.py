@@ -104,18 +104,25 @@ class RegisteredEndpoint:
         return f"{self.listener}://{host}:{self.port}"
 
 
+TRANSACTION_VERSION = 2  # of this broker: KIP-890
+_TRANSACTION_FEATURE = "transaction.version"
+
+
 @dataclass(frozen=True, slots=True)
 class BrokerRegistration:
-    """`/brokers/ids/N`: the registration of a live broker."""
+    """`/brokers/ids/N`: the registration of a live broker. `transaction_version`: the highest that it serves, 0 without the feature."""
 
     endpoints: tuple[RegisteredEndpoint, ...]
     rack: str | None = None
+    transaction_version: int = 0
 
     def encode(self, timestamp_ms: int) -> bytes:
         """The separate host and port are for old clients: those of the first PLAINTEXT endpoint."""
         plain = next((e for e in self.endpoints if e.security_protocol == "PLAINTEXT"), None)
+        # Brokers of Kafka before 3.9 do not read a registration with a minimum of 0.
+        version = {"min_version": 1, "max_version": self.transaction_version}
         value: dict[str, Any] = {
-            "features": {},
+            "features": {_TRANSACTION_FEATURE: version} if self.transaction_version else {},
             "listener_security_protocol_map": {e.listener: e.security_protocol for e in self.endpoints},
             "endpoints": [str(e) for e in self.endpoints],
         }
@@ -139,7 +146,8 @@ def decode_broker(value: dict[str, Any]) -> BrokerRegistration:
     rack = value.get("rack")
     if not isinstance(rack, str | None):
         raise ValueError("the rack is not a string")
-    return BrokerRegistration(endpoints, rack)
+    feature = (value.get("features") or {}).get(_TRANSACTION_FEATURE) or {}
+    return BrokerRegistration(endpoints, rack, int(feature.get("max_version", 0)))
 
 
 def _endpoint(text: str, protocols: Mapping[str, str]) -> RegisteredEndpoint:

@@ -58,9 +58,12 @@ def transaction_value(record: TransactionRecord) -> bytes:
     for topic, partition in sorted(record.partitions):
         topics.setdefault(topic, []).append(partition)
     partitions = [PartitionsSchema(topic=topic, partition_ids=ids) for topic, ids in topics.items()]
+    previous_id = record.previous_producer_id
+    if record.version and previous_id == NO_PRODUCER_ID:
+        previous_id = record.producer_id  # as Kafka writes it if none was replaced
     value = TransactionLogValue(
         producer_id=record.producer_id,
-        previous_producer_id=record.previous_producer_id,
+        previous_producer_id=previous_id,
         next_producer_id=record.next_producer_id,
         producer_epoch=record.producer_epoch,
         transaction_timeout_ms=record.timeout_ms,
@@ -100,7 +103,7 @@ def read_value(data: bytes) -> TransactionRecord:
             TopicPartition(topic.topic, partition) for topic in value.transaction_partitions or () for partition in topic.partition_ids
         ),
         start_ms=value.transaction_start_timestamp_ms,
-        previous_producer_id=value.previous_producer_id,
+        previous_producer_id=NO_PRODUCER_ID if value.previous_producer_id == value.producer_id else value.previous_producer_id,
         next_producer_id=value.next_producer_id,
         version=value.client_transaction_version,
     )
