@@ -293,9 +293,12 @@ class Log(LocalLog):
         return self.leader_epochs.end_offset_for(epoch, self.log_end_offset)
 
     def last_stable_offset(self, high_watermark: int) -> int:
-        """The first offset of the earliest transaction that is open, or whose end is not below the high watermark."""
+        """The first offset of the earliest transaction that is open, or whose end is not below the high watermark.
+
+        At least the log start offset: a deletion of records may pass the start of an open transaction.
+        """
         unstable = self.producers.first_unstable_offset(high_watermark)
-        return high_watermark if unstable is None else min(unstable, high_watermark)
+        return high_watermark if unstable is None else min(max(unstable, self.log_start_offset), high_watermark)
 
     def aborted_transactions(self, start: int, end: int) -> list[AbortedTransaction]:
         """Aborted transactions with records in [start, end)."""
