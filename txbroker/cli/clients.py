@@ -43,7 +43,7 @@ _TEXTS_WITHOUT_DEFAULT = frozenset({
 # Properties of producers and consumers that are refused instead of ignored, since ignoring them changes what is written or read. By key: a
 # setting that only this kind of client has, the value that is accepted, and the reason.
 _REFUSED = {
-    "transactional.id": ("transactional_id", "", "this command writes without transactions; leave it out"),
+    "transactional.id": ("transactional_id", "", "use --transactional-id of `txbroker produce`"),
     "group.protocol": ("group_id", "classic", "this command joins groups by the classic protocol; leave it out"),
 }
 

@@ -43,6 +43,7 @@ COMMANDS = {
     "consume": "consume",
     "get-offsets": "get_offsets",
     "delete-records": "delete_records",
+    "transactions": "transactions.transactions_command",
     "log-dirs": "log_dirs",
     "reassign-partitions": "reassign.reassign_command",
     "leader-election": "leader_election",

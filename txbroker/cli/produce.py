@@ -10,7 +10,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from typing import Any, BinaryIO, NamedTuple
 
@@ -18,6 +18,7 @@ from txbroker.cli import clients
 from txbroker.cli.arguments import add_client, add_properties, number
 from txbroker.cli.failures import DONE, BadUsage, CommandFailed, no_topic
 from txbroker.cli.line_reader import Line, LineFormat, line_format
+from txbroker.cli.produce_transactions import NoTransactions, Transactions
 from txbroker.cli.progress import Progress
 from txbroker.cli.results import Results, results
 
@@ -35,6 +36,9 @@ Properties of the line reader (--reader-property), with their defaults:
                         them are headers.separator (,) and headers.key.separator (:)
   null.marker           the text that means null, as a key or a value
   ignore.error=false    whether a line without a separator is taken as a value
+
+With --transactional-id all lines are written in one transaction, which is committed at the end of the input and aborted after a failure;
+with --transaction-duration-ms too, in transactions of about that length.
 
 With --json an object is printed for each acknowledged record: line, topic, partition, offset, timestamp.
 """
@@ -81,6 +85,10 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--max-memory-bytes", type=number(1), default=OUTSTANDING_BYTES_MAX, metavar="BYTES", help=memory_help)
     property_help = "a property of the producer by its Java name, such as linger.ms=5"
     add_properties(parser, "--command-property", property_help, "--producer-property")
+    transactional_help = "write in a transaction; a second producer with the same id fences the first one"
+    parser.add_argument("--transactional-id", metavar="ID", help=transactional_help)
+    duration_help = "commit after so many milliseconds, and begin the next transaction"
+    parser.add_argument("--transaction-duration-ms", type=number(1), metavar="MS", help=duration_help)
     parser.set_defaults(command=run)
 
 
@@ -91,6 +99,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.line_reader is not None and re.split(r"[.$]", arguments.line_reader)[-1] != LINE_READER:
         problem = f"--line-reader {arguments.line_reader} is not available: this command cannot load Java classes"
         raise BadUsage(f"{problem}; use {LINE_READER}")
+    if arguments.transaction_duration_ms is not None and arguments.transactional_id is None:
+        raise BadUsage("--transaction-duration-ms needs --transactional-id")
     lines = line_format({**clients.read_properties(arguments.reader_config), **arguments.reader_property})
     properties = {**clients.read_properties(arguments.command_config), **arguments.command_property}
     defaults = {"batch_size": BATCH_BYTES, "linger_ms": 0 if arguments.sync else LINGER_MS, "max_block_ms": TOPIC_WAIT_MS}
@@ -106,10 +116,14 @@ def run(arguments: argparse.Namespace) -> int:
             producer, arguments.topic, outstanding, time.monotonic, patience_s, written=written, stalled=lambda: notice.show(stalled)
         )
         progress = _progress()
-        for number_, text in enumerate(_read_lines(sys.stdin.buffer), 1):
-            sending.send(parse(lines, text, number_), number_)
-            progress.add(len(text))
-        sending.finish()
+        with _transactions(producer, arguments) as transactions:
+            for number_, text in enumerate(_read_lines(sys.stdin.buffer), 1):
+                sending.send(parse(lines, text, number_), number_)
+                progress.add(len(text))
+                if transactions.is_due:
+                    sending.finish()
+                    transactions.next()
+            sending.finish()
         progress.finish()
     return DONE
 
@@ -132,6 +146,8 @@ def chosen(arguments: argparse.Namespace) -> dict[str, Any]:
         flags["compression_type"] = None if arguments.compression_codec == "none" else arguments.compression_codec
     if arguments.request_required_acks:
         flags["acks"] = -1 if arguments.request_required_acks == "all" else int(arguments.request_required_acks)
+    if arguments.transactional_id is not None:
+        flags["transactional_id"] = arguments.transactional_id
     for flag, (name, *_) in _SETTINGS.items():
         value = getattr(arguments, flag[2:].replace("-", "_"))
         if value is not None:
@@ -142,6 +158,12 @@ def chosen(arguments: argparse.Namespace) -> dict[str, Any]:
 def parse(lines: LineFormat, text: bytes, number_: int) -> Line:
     """The record of a line that ends with LF or CR LF."""
     return lines.parse(text.removesuffix(b"\n").removesuffix(b"\r"), number_)
+
+
+def _transactions(producer: Any, arguments: argparse.Namespace) -> AbstractContextManager[NoTransactions | Transactions]:
+    if arguments.transactional_id is None:
+        return nullcontext(NoTransactions())
+    return Transactions(producer, arguments.transaction_duration_ms, time.monotonic)
 
 
 def _wait_for_topic(producer: Any, arguments: argparse.Namespace, properties: Mapping[str, str]) -> None:

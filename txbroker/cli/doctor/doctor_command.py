@@ -92,7 +92,7 @@ def _check(findings: Findings, arguments: argparse.Namespace, stack: ExitStack) 
 
 
 def _check_topic(findings: Findings, connection: BlockingConnection, cluster: Cluster, topic: str, log_dir: str | None) -> None:
-    from txbroker.cli.doctor import compaction_checks, disk_checks, expiry_checks, replica_checks, segment_files
+    from txbroker.cli.doctor import compaction_checks, disk_checks, expiry_checks, replica_checks, segment_files, transaction_checks
     from txbroker.cli.doctor import topic_checks as topics
 
     if log_dir is not None:
@@ -101,6 +101,7 @@ def _check_topic(findings: Findings, connection: BlockingConnection, cluster: Cl
     if not partitions:
         return
     replica_checks.check(findings, cluster, topic, partitions)
+    transaction_checks.check(findings, cluster, topic, partitions, int(time.time() * 1000))
     configs = topics.configs(connection, cluster, topic)
     if configs is None:
         findings.warning(f"configuration of {topic}", "the broker does not show it", "describing configurations may need an ACL")

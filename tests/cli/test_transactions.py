@@ -1,0 +1,142 @@
+"""`txbroker transactions`, `produce --transactional-id`, and what the doctor says about open transactions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.cli.commands import run
+from tests.support import raw_transactions as raw
+from tests.support.raw import RawConnection
+from tests.support.raw_admin import create_topic
+from tests.support.server import Server
+from tests.support.waiting import until
+from txbroker.cli.doctor.transaction_checks import Held, Known, explain
+
+MINUTE_MS = 60_000
+
+
+@pytest.fixture
+def connection(broker: Server) -> Iterator[RawConnection]:
+    with RawConnection(broker.address) as made:
+        yield made
+
+
+@pytest.fixture
+def topic(broker: Server, name: str) -> str:
+    create_topic(broker, name)
+    return name
+
+
+def rows(server: Server, *words: str, status: int = 0) -> list[dict[str, Any]]:
+    output, _ = run("transactions", "--bootstrap-server", server.address, "--json", *words, status=status)
+    return [json.loads(line) for line in output.splitlines()]
+
+
+def hanging(connection: RawConnection, topic: str) -> raw.TransactionalProducer:
+    """A transaction that its coordinator has ended, while the partition has it as open: its batch came after the markers."""
+    producer = raw.initialize(connection, f"{topic}-hanging")
+    raw.write(connection, producer, topic, 0, b"one")
+    assert raw.end(connection, producer, commit=False) == 0
+    until(lambda: raw.producers(connection, topic)[producer.id].current_txn_start_offset == -1, "the marker")
+    assert raw.produce(connection, producer, topic, 1, b"late") == 0
+    return producer
+
+
+@pytest.mark.process
+def test_listing_and_describing(broker: Server, connection: RawConnection, topic: str) -> None:
+    producer = raw.initialize(connection, topic)
+    raw.write(connection, producer, topic, 0, b"one", b"two")
+    (listed,) = [row for row in rows(broker, "list") if row["transactional_id"] == topic]
+    assert (listed["producer_id"], listed["state"]) == (producer.id, "Ongoing")
+    (described,) = rows(broker, "describe", "--transactional-id", topic)
+    assert described["partitions"] == [f"{topic}-0"] and described["duration_ms"] >= 0
+    assert (described["coordinator"], described["producer_epoch"]) == (listed["coordinator"], producer.epoch)
+    assert described["timeout_ms"] == 60_000
+    (state,) = rows(broker, "describe-producers", "--topic", topic, "--partition", "0")
+    assert (state["producer_id"], state["last_sequence"], state["start_offset"]) == (producer.id, 1, 0)
+    plain = run("transactions", "--bootstrap-server", broker.address, "describe-producers", "--topic", topic, "--partition", "0")[0]
+    assert plain.split()[:2] == ["ProducerId", "ProducerEpoch"] and plain.split()[8] == "None"  # no marker: no coordinator epoch
+    assert rows(broker, "find-hanging", "--topic", topic, "--max-transaction-timeout", "0") == []
+    assert raw.end(connection, producer, commit=True) == 0
+
+
+@pytest.mark.process
+def test_finding_and_aborting_a_hanging_transaction(start_broker: Callable[..., Server], name: str) -> None:
+    broker = start_broker({"transaction.partition.verification.enable": "false"})
+    create_topic(broker, name)
+    with RawConnection(broker.address) as connection:
+        producer = hanging(connection, name)
+        (found,) = rows(broker, "find-hanging", "--topic", name, "--max-transaction-timeout", "0")
+        assert (found["producer_id"], found["partition"], found["start_offset"]) == (producer.id, 0, 2)
+        assert rows(broker, "find-hanging", "--topic", name, "--max-transaction-timeout", "10000000") == []
+        doctored = run("doctor", "--bootstrap-server", broker.address, "--json", "--topic", name)[0].splitlines()
+        (finding,) = [found for line in doctored if (found := json.loads(line))["check"].startswith("read_committed")]
+        assert "hangs" in finding["found"] and finding["advice"].endswith(f"--topic {name} --partition 0 --start-offset 2`")
+        partition = "--topic", name, "--partition", "0"
+        complaint = run("transactions", "--bootstrap-server", broker.address, "abort", *partition, "--start-offset", "0", status=1)[1]
+        assert "no open transaction" in complaint and "begin at 2" in complaint
+        assert rows(broker, "abort", *partition, "--start-offset", "2") == [{"topic": name, "partition": 0, "producer_id": producer.id}]
+        assert raw.latest(connection, name) == raw.latest(connection, name, isolation=raw.READ_UNCOMMITTED) == 4
+        assert rows(broker, "find-hanging", "--topic", name, "--max-transaction-timeout", "0") == []
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("flags", [(), ("--transaction-duration-ms", "1")], ids=["one transaction", "several"])
+def test_lines_in_transactions(broker: Server, connection: RawConnection, topic: str, flags: tuple[str, ...]) -> None:
+    sent = "".join(f"{number}\n" for number in range(300))
+    server = "--bootstrap-server", broker.address
+    run("produce", *server, "--topic", topic, "--transactional-id", topic, *flags, stdin=sent)
+    consume = "consume", *server, "--topic", topic, "--from-beginning", "--isolation-level", "read_committed"
+    until(lambda: raw.latest(connection, topic) == raw.latest(connection, topic, isolation=raw.READ_UNCOMMITTED), "the markers")
+    assert run(*consume, "--max-messages", "300")[0] == sent
+    assert (raw.latest(connection, topic) > 301) == bool(flags)
+
+
+@pytest.mark.process
+def test_lines_that_are_refused_are_aborted(broker: Server, connection: RawConnection, topic: str) -> None:
+    server = "--bootstrap-server", broker.address
+    large = "x" * 2_000_000
+    produced = "produce", *server, "--topic", topic, "--transactional-id", topic, "--producer-property", "max.request.size=10000000"
+    run(*produced, stdin=f"one\n{large}\n", status=1)
+    ended = ("CompleteAbort", "Empty")
+    until(lambda: rows(broker, "describe", "--transactional-id", topic)[0]["state"] in ended, "the transaction is aborted")
+
+
+@pytest.mark.process
+def test_wrong_usage(broker: Server) -> None:
+    server = "transactions", "--bootstrap-server", broker.address
+    partition = "--topic", "t", "--partition", "0"
+    assert "--topic or --broker-id" in run(*server, "find-hanging", status=2)[1]
+    assert "needs --topic" in run(*server, "find-hanging", "--broker-id", "1", "--partition", "0", status=2)[1]
+    assert "--start-offset, or --producer-id" in run(*server, "abort", *partition, status=2)[1]
+    assert "needs --producer-epoch" in run(*server, "abort", *partition, "--producer-id", "1", status=2)[1]
+    assert "there is no transactional id" in run(*server, "describe", "--transactional-id", "no-such-id", status=1)[1]
+    assert "UNKNOWN_TOPIC_OR_PARTITION" in run(*server, "describe-producers", "--topic", "no-such-topic", "--partition", "0", status=1)[1]
+    assert "there is no broker 99" in run(*server, "find-hanging", "--broker-id", "99", status=1)[1]
+    produce = "produce", "--bootstrap-server", broker.address, "--topic", "t"
+    assert "needs --transactional-id" in run(*produce, "--transaction-duration-ms", "5", status=2)[1]
+    assert "use --transactional-id" in run(*produce, "--producer-property", "transactional.id=x", status=2)[1]
+
+
+KNOWN = Known(1, "orders-1", "Ongoing", 1_000_000, 2 * MINUTE_MS, frozenset({0}))
+
+
+@pytest.mark.parametrize(
+    ("held", "known", "words", "advice"),
+    [
+        (Held(0, 5, 9, 7), KNOWN, "open since 1 min; consumers do not get partition 0 from offset 5 on (4 offsets)", "in 1 min"),
+        (Held(0, 5, 9, 7), KNOWN._replace(timeout_ms=10), "orders-1 is open since 1 min", "aborts it soon"),
+        (Held(0, 5, 9, 7), KNOWN._replace(state="PrepareCommit"), "its markers are being written", "broker 1"),
+        (Held(3, 5, 9, 7), KNOWN, "producer 7 hangs", "abort --topic t --partition 3 --start-offset 5"),
+        (Held(0, 5, 9, 8), KNOWN, "producer 8 hangs", "abort --topic t --partition 0 --start-offset 5"),
+        (Held(0, 5, 9, None), KNOWN, "not on all in-sync replicas", "find-hanging"),
+    ],
+)
+def test_the_reasons_of_the_doctor(held: Held, known: Known, words: str, advice: str) -> None:
+    (finding,) = explain("t", [held], {7: known}, 1_000_000 + MINUTE_MS)
+    assert finding.outcome == "warning"
+    assert words in finding.found and advice in finding.advice

@@ -1,0 +1,1 @@
+"""`txbroker transactions` (Kafka's kafka-transactions)."""
