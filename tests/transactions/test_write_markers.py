@@ -207,3 +207,21 @@ def test_while_the_coordinator_loads_markers_are_to_be_sent_again(brokers: Broke
     brokers.advance(5.0)
     assert brokers.mark(epoch=0, broker_id=2) == E.NONE
     assert brokers.committed(2) == [7]
+
+
+def test_a_marker_that_is_not_replicated_does_not_count_after_a_failover(brokers: Brokers) -> None:
+    brokers.append(epoch=0)
+    brokers.advance(1.0)
+    brokers.group.cut.add(1)
+    codes = brokers.begin(request(epoch=0))
+    brokers.advance(0.5)
+    assert codes == [] and brokers.partition().last_stable_offset == 0
+    brokers.controller.elect(0, 2)
+    brokers.advance(2.0)
+    assert codes == [E.NOT_LEADER_OR_FOLLOWER]
+    assert brokers.partition(2).last_stable_offset == 0
+    brokers.group.cut.clear()
+    brokers.advance(2.0)
+    assert brokers.mark(epoch=0, broker_id=2) == E.NONE
+    assert brokers.committed(2) == [7]
+    assert [brokers.partition(broker_id).log.log_end_offset for broker_id in BROKERS] == [2, 2, 2]
