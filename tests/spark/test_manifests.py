@@ -104,7 +104,7 @@ def test_manifests_that_are_refused(tmp_path: Path, manifests: Manifests) -> Non
 def test_a_link_that_was_made_and_answered_as_if_not(tmp_path: Path) -> None:
     """As NFS can: the manifest is there, and it is this writer's own."""
     table = ParquetTable(None, tmp_path)
-    table.create("C", {}, table.schema())
+    table.create("C", {}, None)
     first = state(None)
     table._add(first, ())
     table._add(first, ())
