@@ -155,12 +155,15 @@ def test_a_full_disk_is_named() -> None:
     assert str(other) == "it failed: /d is offline (KAFKA_STORAGE_ERROR); see the broker's log for the log directory that failed"
 
 
-@pytest.mark.parametrize("raised", [RuntimeError("Failed to find active controller id!"), kafka.errors.KafkaTimeoutError("no answer")])
-def test_errors_of_the_library_are_not_internal_errors(raised: Exception, broker: Server) -> None:
+@pytest.mark.parametrize(("raised", "shown"), [
+    (RuntimeError("Failed to find active controller id!"), "no broker is the controller"),
+    (kafka.errors.KafkaTimeoutError("no answer"), "no answer"),
+])
+def test_errors_of_the_library_are_not_internal_errors(raised: Exception, shown: str, broker: Server) -> None:
     """The library raises a RuntimeError when a broker answers NOT_CONTROLLER twice."""
     namespace = {"__name__": "kafka.admin.client", "raised": raised}
     exec("def call(): raise raised", namespace)
-    with pytest.raises(CommandFailed, match=str(raised.args[0])), clients.connected("KafkaAdminClient", broker.address, {}):
+    with pytest.raises(CommandFailed, match=shown), clients.connected("KafkaAdminClient", broker.address, {}):
         namespace["call"]()  # type: ignore[operator]
 
 

@@ -133,3 +133,17 @@ def test_partitions_are_reassigned_and_leaders_elected(start_cluster: Callable[.
     assert tools.ours("leader-election", *preferred) == ["Successfully completed leader election (PREFERRED) for partitions u-1"]
     cluster.until(lambda: cluster.leader("u", 1) == victim, "the preferred replica leads u-1")
     assert tools.same("leader-election", *preferred) == ["Valid replica already elected for partitions u-1"]
+
+    # Without ZooKeeper there is no controller; partitions can be described.
+    cluster.zookeeper.kill()
+    described, warnings = run_ours("topics", *tools.server, "--describe", "--topic", "u")
+    assert described.splitlines()[2] == f"\tTopic: u\tPartition: 1\tLeader: {victim}\tReplicas: {victim},{a}\tIsr: {victim},{a}"
+    assert warnings.splitlines() == [
+        "configurations of 1 topic cannot be read, such as u",
+        "reassignments cannot be shown: the cluster has no controller or no ZooKeeper at the moment",
+    ]
+    assert "cannot be read" in run_ours("topics", *tools.server, "--describe", "--under-min-isr-partitions", status=1)[1]
+    assert "no broker is the controller" in run_ours("topics", *tools.server, "--create", "--topic", "v", status=1)[1]
+    found = {row["check"]: row["found"] for row in map(json.loads, tools.ours("doctor", "--topic", "u", "--json"))}
+    assert found["controller"] == "no broker is the controller at the moment"
+    assert "The metadata cannot be read or written now" in found["configuration of u"]

@@ -233,6 +233,19 @@ def send_to_controller(admin: Any, request: Any) -> Any:
     return admin._manager.run(admin._send_request_to_controller, request, lambda response: [for_code(response.error_code)], False)
 
 
+def without_controller(what: str, call: Callable[[], T], otherwise: T) -> T:
+    """The result of a call; `otherwise`, and a warning that `what` is not shown, while the cluster has no controller or no ZooKeeper."""
+    from kafka.errors import KafkaError
+
+    try:
+        return call()
+    except (KafkaError, RuntimeError) as error:
+        if failure("", error).code is not ErrorCode.NOT_CONTROLLER:
+            raise
+        warn(f"{what} cannot be shown: the cluster has no controller or no ZooKeeper at the moment")
+        return otherwise
+
+
 def retried(call: Callable[[], T], timeout_ms: int) -> T:
     """Repeat a call for some time while it fails with a retriable error, as before there is a coordinator or a leader. KafkaError."""
     from kafka.errors import KafkaError
@@ -302,8 +315,10 @@ def failure(what: str, error: Exception) -> CommandFailed:
     code = getattr(error, "errno", None)
     if isinstance(code, int):
         return broker_error(what, code, plain(error))
-    code = ErrorCode.NOT_CONTROLLER if isinstance(error, RuntimeError) else ErrorCode.REQUEST_TIMED_OUT
-    return CommandFailed(f"{what}: {plain(error)}; check that the broker runs, and try again", code)
+    if isinstance(error, RuntimeError):
+        advice = "try again in a moment; if that does not help, see the logs of the brokers and of ZooKeeper"
+        return CommandFailed(f"{what}: no broker is the controller at the moment; {advice}", ErrorCode.NOT_CONTROLLER)
+    return CommandFailed(f"{what}: {plain(error)}; check that the broker runs, and try again", ErrorCode.REQUEST_TIMED_OUT)
 
 
 def plain(error: Exception) -> str:

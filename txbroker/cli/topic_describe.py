@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from txbroker.cli.clients import without_controller
+from txbroker.cli.failures import CommandFailed, warn
 from txbroker.cli.ongoing_reassignments import Ongoing, find_ongoing
 from txbroker.cli.partition_flags import Partition
 from txbroker.cli.results import Results, Row, cell
@@ -21,6 +23,7 @@ FILTERS = {
     "--under-min-isr-partitions": "only partitions with fewer in-sync replicas than min.insync.replicas",
     "--at-min-isr-partitions": "only partitions with exactly min.insync.replicas in-sync replicas",
 }
+NEED_CONFIGS = ("--under-min-isr-partitions", "--at-min-isr-partitions")
 # Conditions on a partition and min.insync.replicas of its topic.
 _MATCHES: Mapping[str, Callable[[Row, int], bool]] = {
     "--under-replicated-partitions": lambda partition, least: _is_under_replicated(partition),
@@ -53,7 +56,13 @@ def show(
     `fold_internal`: on a terminal, print one line for all partitions of an internal topic.
     """
     found = _configs(admin, topics)
-    ongoing = (find_ongoing(admin) or {}) if topics else {}
+    unread = [topic["name"] for topic in topics if not found.get(topic["name"])]
+    if unread:
+        problem = f"configurations of {amount(len(unread), 'topic')} cannot be read, such as {unread[0]}"
+        if only in NEED_CONFIGS or with_overrides:
+            raise CommandFailed(f"{problem}; try again, and see whether the brokers reach ZooKeeper")
+        warn(problem)
+    ongoing = without_controller("reassignments", lambda: find_ongoing(admin) or NOTHING, NOTHING) if topics else NOTHING
     for topic in topics:
         configs = found.get(topic["name"], {})
         changed = {key: entry["value"] for key, entry in sorted(configs.items()) if entry["config_source"] != DEFAULT_SOURCE}
@@ -71,6 +80,7 @@ def show(
 
 
 def _configs(admin: Any, topics: Sequence[Topic]) -> Mapping[str, Any]:
+    """By topic. The library has no entries for a topic whose configuration the broker cannot read."""
     from kafka.admin import ConfigResource, ConfigResourceType
 
     if not topics:

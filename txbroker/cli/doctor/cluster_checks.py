@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import statistics
 import time
+from contextlib import suppress
 from typing import NamedTuple
 
 from txbroker.cli.doctor.findings import Findings
 from txbroker.cli.doctor.network_checks import is_loopback, reach
 from txbroker.client.blocking_connection import BlockingConnection
-from txbroker.client.client_errors import AuthenticationExpected, ConnectionFailed, RequestFailed, address_text
+from txbroker.client.client_errors import AuthenticationExpected, ClientError, ConnectionFailed, RequestFailed, address_text
 from txbroker.client.config_requests import BROKER_RESOURCE, describe_configs
 from txbroker.errors import ErrorCode
 from txbroker.names import amount
+from txbroker.wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from txbroker.wire.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker
 
 ROUND_TRIPS = 5
@@ -107,6 +109,19 @@ def check_cluster(findings: Findings, connection: BlockingConnection) -> Metadat
     else:
         findings.ok(check, found)
     return answer
+
+
+def check_controller(findings: Findings, cluster: Cluster) -> None:
+    """Whether a broker of a cluster on ZooKeeper acts as the controller: metadata names the last one, also after its session has ended."""
+    request = ListPartitionReassignmentsRequest(topics=[])
+    answers: list[int] = []
+    for connection in cluster.connections.values():
+        if connection.version_of(ListPartitionReassignmentsRequest) is not None:
+            with suppress(ClientError):
+                answers.append(connection.call(request).error_code)
+    if len(answers) == len(cluster.brokers) and set(answers) == {ErrorCode.NOT_CONTROLLER}:
+        advice = "if it stays so, see whether the brokers reach ZooKeeper; topics cannot be changed and no leader is elected until then"
+        findings.warning("controller", "no broker is the controller at the moment", advice)
 
 
 def check_advertised(findings: Findings, bootstrap: BlockingConnection, cluster: MetadataResponse) -> Cluster:

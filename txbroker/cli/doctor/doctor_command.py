@@ -84,6 +84,7 @@ def _check(findings: Findings, arguments: argparse.Namespace, stack: ExitStack) 
     connection, answer = answers[0]
     cluster = clusters.check_advertised(findings, connection, answer)
     stack.callback(cluster.close)
+    clusters.check_controller(findings, cluster)
     disk_checks.check(findings, cluster)
     if arguments.topic is not None:
         _check_topic(findings, connection, cluster, arguments.topic, arguments.log_dir)
@@ -102,9 +103,8 @@ def _check_topic(findings: Findings, connection: BlockingConnection, cluster: Cl
         return
     replica_checks.check(findings, cluster, topic, partitions)
     transaction_checks.check(findings, cluster, topic, partitions, int(time.time() * 1000))
-    configs = topics.configs(connection, cluster, topic)
+    configs = topics.configs(findings, connection, cluster, topic)
     if configs is None:
-        findings.warning(f"configuration of {topic}", "the broker does not show it", "describing configurations may need an ACL")
         return
     topics.check_min_isr(findings, topic, partitions, configs)
     known = topics.facts(cluster, topic, partitions)

@@ -76,11 +76,13 @@ def check_min_isr(findings: Findings, topic: str, partitions: Iterable[MetadataR
         findings.failed(f"acks=all on {topic}", found, advice)
 
 
-def configs(connection: BlockingConnection, cluster: Cluster, topic: str) -> Configs | None:
-    """The configurations of the topic and of the first broker that shows its own; None if the topic's is not shown."""
+def configs(findings: Findings, connection: BlockingConnection, cluster: Cluster, topic: str) -> Configs | None:
+    """The configurations of the topic and of the first broker that shows its own; None, and a finding, if the topic's is not shown."""
     try:
         topic_configs = describe_configs(connection.call, TOPIC_RESOURCE, topic)
-    except ClientError:
+    except ClientError as problem:
+        advice = "describing configurations may need an ACL, and needs the cluster's ZooKeeper"
+        findings.warning(f"configuration of {topic}", f"the broker does not show it: {problem}", advice)
         return None
     for node_id, connected in cluster.connections.items():
         with suppress(ClientError):
