@@ -31,7 +31,8 @@ def test_connection_limits_follow_the_configuration() -> None:
     config = broker_config("max.connections=5\nmax.connections.per.ip=1")
     world: Any = SimpleNamespace(reactor=None, in_worker=None, ports=None)
     listening = Listening(config, world, ActionQueue(lambda delay_s, call: None), parse_listeners(config))
-    quotas = listening.hub.quotas
+    ports: Any = listening.ports
+    quotas = ports.hub.quotas
     quotas.add("10.0.0.1")
     config.set_dynamic({"max.connections": "3", "max.connections.per.ip.overrides": "10.0.0.1:2"}, {})
     assert (quotas.room, quotas.allows("10.0.0.1")) == (4, False)
