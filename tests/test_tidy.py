@@ -245,6 +245,15 @@ def test_the_paths_in_the_architecture_exist() -> None:
     assert [name for name in sorted(named) if not (PACKAGE / name).exists() and not (ROOT / name).exists()] == []
 
 
+def test_the_tests_in_the_table_of_faults_exist() -> None:
+    folder = ROOT / "tests" / "cluster"
+    named = re.findall(r"`([\w./]+\.py)(?:::(test_\w+))?`", (folder / "README.md").read_text())
+    assert len(named) > 80
+    for path, name in named:
+        file = (ROOT if path.startswith("tests/") else folder) / path
+        assert re.search(rf"^def {name or 'test_'}", file.read_text(), re.MULTILINE), f"{path}::{name}"
+
+
 def test_lower_rooms_know_no_twisted() -> None:
     lower = [path for path in MODULES if room_of(name_of(path)) in WITHOUT_TWISTED and name_of(path) != TWISTED_CLIENT]
     found = [(name_of(path), i) for path in lower for i, _ in imports(parsed(path)) if i.split(".")[0] in ("twisted", "zope", "asyncio")]

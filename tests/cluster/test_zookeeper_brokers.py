@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from kafka.protocol.admin import CreateTopicsRequest, DeleteTopicsRequest, IncrementalAlterConfigsRequest
+from kafka.protocol.consumer import OffsetCommitRequest
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
@@ -24,7 +25,7 @@ from tests.support.cache import CHECKOUT
 from tests.support.cut_proxy import CutProxy
 from tests.support.kafka import ZooKeeperProcess
 from tests.support.raw import RawConnection
-from tests.support.raw_admin import KEEP, creation, until_leaders
+from tests.support.raw_admin import KEEP, creation, find_coordinator, until_leaders
 from tests.support.raw_log import batch, fetch, produce, produce_request
 from tests.support.records import numbered, numbers
 from tests.support.running import RUN, Running
@@ -361,6 +362,38 @@ def test_a_leader_without_a_session_acknowledges_nothing_for_all(
         assert other.stop() == 0
         until_leaders(cut, name, 1)
         assert numbers(fetch(connection, name, 0).records) == [0, 1]
+    assert cut.stop() == 0
+
+
+def test_a_short_time_without_zookeeper_changes_nothing(
+    client: KazooClient, proxy: CutProxy, start: Start, zookeeper: str, name: str
+) -> None:
+    """B12: shorter than the session. The broker leads and coordinates on, in the same broker epoch, and its ISRs change later."""
+    keys = {"replica_lag_time_max_ms": "1000", "offsets_topic_replication_factor": "1", "offsets_topic_num_partitions": "1",
+            "zookeeper_session_timeout_ms": "30000"}  # fmt: skip
+    cut = start(connect=through(proxy, zookeeper), **keys)
+    find_coordinator(cut, name)  # broker 1, while it is alone
+    other = start(2, **keys)
+    until(lambda: "brokers started: [2]" in cut.log(), "the controller knows both brokers")
+    with RawConnection(cut.address) as connection:
+        assert creation(connection, name, 1, 2, {}).error_code == 0
+        leader = cut if partition_state(client, name)[0] == 1 else other
+        before = epoch(client), epoch(client, 2), partition_state(client, name)
+        proxy.cut()
+        until(lambda: "The connection to ZooKeeper at" in cut.log(), "the broker notices it")
+        with RawConnection(leader.address) as to_leader:
+            assert produce(to_leader, name, batch(numbered(3))).error_code == 0
+        topics = OffsetCommitRequest.OffsetCommitRequestTopic
+        part = topics.OffsetCommitRequestPartition(partition_index=0, committed_offset=2, committed_metadata="")
+        commit = OffsetCommitRequest(group_id=name, topics=[topics(name=name, partitions=[part])])
+        committed = connection.call(commit, 8).topics[0].partitions[0]
+        assert committed.error_code == 0
+        proxy.restore()
+        until(lambda: partition_state(client, name)[1] == [1, 2], "both are in sync")
+        assert (epoch(client), epoch(client, 2), partition_state(client, name)) == before
+        other.kill()
+        until(lambda: partition_state(client, name)[:2] == (1, [1]), "the ISR changes as the other broker ends")
+        assert numbers(fetch(connection, name, 0).records) == [0, 1, 2]
     assert cut.stop() == 0
 
 
