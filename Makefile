@@ -12,7 +12,7 @@ BIN := $(VENV)/bin
 export TXBROKER_TEST_CACHE ?= $(CURDIR)/.cache
 
 .DEFAULT_GOAL := help
-.PHONY: help venv run test unit sim sim-bugs prepare lint generated fuzz crash chaos crash-mirror crash-spark damage failovers soak overload bench bench-pipeline bench-cluster scale profile compat demo demo-spark docs clean
+.PHONY: help venv run test unit sim sim-bugs prepare lint generated fuzz crash chaos crash-transactions crash-mirror crash-spark damage failovers soak overload bench bench-pipeline bench-cluster scale profile compat demo demo-spark docs clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -105,6 +105,9 @@ MINUTES ?= 10
 KIND ?= txbroker
 chaos: prepare  ## kill, pause, disconnect and fill brokers and ZooKeeper under load, and check what clients saw (MINUTES=10 KIND=txbroker|kafka-3.9 ARGS=...)
 	@$(BIN)/python -m tests.cluster_faults --minutes $(MINUTES) --kind $(KIND) $(ARGS)
+
+crash-transactions: prepare  ## kill the broker at every point of a transaction, fifty times (ARGS=...)
+	@$(BIN)/python -m tests.transactions $(ARGS)
 
 crash-mirror: prepare  ## kill the mirror while it copies, repeatedly, and compare both clusters (ARGS=...)
 	@$(BIN)/python -m tests.mirror $(ARGS)
