@@ -163,6 +163,9 @@ def test_malformed_changes_are_skipped(harness: ConfigHarness, caplog: pytest.Lo
     assert harness.received == [(ALL_BROKERS, {}), (broker_entity(1), {"a": "1"})]
     assert "skipping /config/changes/config_change_0000000000" in caplog.text
     assert "as empty" in caplog.text
+    assert harness.result(harness.admin.read(ALL_BROKERS)) == {}
+    harness.set(ALL_BROKERS, b="2")  # repairs it
+    assert harness.received[-1] == (ALL_BROKERS, {"b": "2"})
 
 
 def test_a_session_that_ends_while_changes_are_read_is_no_error(harness: ConfigHarness, caplog: pytest.LogCaptureFixture) -> None:

@@ -50,12 +50,16 @@ def encoded_config(properties: Mapping[str, str]) -> bytes:
 
 
 async def read_config(tree: Tree, entity: Entity) -> tuple[dict[str, str], Stat | None]:
-    """A configuration and the stat of its node; empty and None when it has no node."""
+    """A configuration and the stat of its node; empty and None without a node. A malformed one is empty, so that it can be replaced."""
     try:
         data, stat = await tree.get(entity.path)
     except NoNode:
         return {}, None
-    return decode_config(data), stat
+    try:
+        return decode_config(data), stat
+    except MalformedNode as error:
+        log.error("treating %s as empty: %s", entity.path, error)
+        return {}, stat
 
 
 class ConfigAdmin:
@@ -219,11 +223,7 @@ class ConfigWatcher:
             self._observer(entity, await self._config(entity))
 
     async def _config(self, entity: Entity) -> dict[str, str]:
-        try:
-            return (await read_config(self._tree, entity))[0]
-        except MalformedNode as error:
-            log.error("treating %s as empty: %s", entity.path, error)
-            return {}
+        return (await read_config(self._tree, entity))[0]
 
     async def _purge(self) -> None:
         before_s = self._clock.seconds() - CHANGE_KEPT_S
