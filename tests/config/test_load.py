@@ -47,6 +47,9 @@ from txbroker.errors import ConfigError
         ("process.roles=broker\nzookeeper.connect=zk:2181",
          "server.properties:2: zookeeper.connect and process.roles are both set: remove process.roles to join the cluster on ZooKeeper, "
          "or the other"),
+        ("zookeeper.connect=zk:2182\nzookeeper.set.acl=true",
+         "server.properties:2: zookeeper.set.acl is true, but this broker cannot authenticate to ZooKeeper: set it to false, "
+         "and protect ZooKeeper's ports"),
         ("zookeeper.connect=zk:2182\nzookeeper.ssl.client.enable=true",
          "server.properties:2: zookeeper.ssl.client.enable is true, but this broker has no TLS yet: use a port of ZooKeeper without TLS"),
         ("offsets.commit.required.acks=4",

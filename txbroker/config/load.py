@@ -132,6 +132,14 @@ def _compaction_strategy(config: BrokerConfig) -> str | None:
     return None
 
 
+
+
+def _zookeeper_acls(config: BrokerConfig) -> str | None:
+    if config.optional_text("zookeeper.connect") and config.boolean("zookeeper.set.acl"):
+        return "zookeeper.set.acl is true, but this broker cannot authenticate to ZooKeeper: set it to false, and protect ZooKeeper's ports"
+    return None
+
+
 def _offsets_acks(config: BrokerConfig) -> str | None:
     acks, replicas = config.int("offsets.commit.required.acks"), config.int("offsets.topic.replication.factor")
     if not -1 <= acks <= replicas:
@@ -143,6 +151,7 @@ _CHECKS: tuple[tuple[tuple[str, ...], Callable[[BrokerConfig], str | None]], ...
     (("process.roles",), _roles),
     (("zookeeper.connect", "process.roles"), _metadata),
     (("zookeeper.ssl.client.enable", "zookeeper.connect"), _zookeeper_tls),
+    (("zookeeper.set.acl", "zookeeper.connect"), _zookeeper_acls),
     (LOG_DIRECTORY_KEYS, _log_directories),
     (("broker.id", "reserved.broker.max.id", "broker.id.generation.enable"), _broker_id),
     (("group.min.session.timeout.ms", "group.max.session.timeout.ms"), _session_timeouts),

@@ -27,6 +27,7 @@ class ControllerContext:
         self.brokers: dict[int, LiveBroker] = {}
         self.shutting_down: set[int] = set()  # registered brokers in controlled shutdown: they get no leadership
         self._topics: dict[str, TopicAssignment] = {}
+        self._names: dict[bytes, str] = {}  # of the topics, by id
         self.reassigning: set[TopicPartition] = set()  # partitions with a reassignment in progress
         self.states: dict[TopicPartition, PartitionState] = {}  # without partitions that have no state yet
         self.deleting: set[str] = set()
@@ -37,9 +38,14 @@ class ControllerContext:
         """The topics that exist."""
         return self._topics
 
+    def topic_name(self, topic_id: bytes) -> str | None:
+        """The topic of this id."""
+        return self._names.get(topic_id)
+
     def put_topic(self, name: str, topic: TopicAssignment) -> None:
         """Add a topic, or replace its assignment."""
         self._topics[name] = topic
+        self._names[topic.topic_id] = name
         for partition, assignment in topic.partitions.items():
             if assignment.is_reassigning:
                 self.reassigning.add(TopicPartition(name, partition))
@@ -102,7 +108,7 @@ class ControllerContext:
             self.reassigning.discard(topic_partition)
             for offline in self.offline.values():
                 offline.discard(topic_partition)
-        del self._topics[topic]
+        self._names.pop(self._topics.pop(topic).topic_id, None)
         self.deleting.discard(topic)
 
     def _is_led(self, topic_partition: TopicPartition) -> bool:

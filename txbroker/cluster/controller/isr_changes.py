@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from txbroker.cluster.controller.controller_context import ControllerContext
@@ -30,7 +29,6 @@ async def alter_partition(
     broker = context.brokers.get(request.broker_id)
     if broker is None or broker.epoch != request.broker_epoch:
         return AlterPartitionResponse(throttle_time_ms=0, error_code=ErrorCode.STALE_BROKER_EPOCH, topics=[])
-    names = {known.topic_id: name for name, known in context.topics.items()}
     errors: dict[tuple[str, bytes, int], ErrorCode] = {}
     found: dict[tuple[str, bytes, int], TopicPartition] = {}
     wanted: dict[TopicPartition, PartitionState] = {}
@@ -38,7 +36,7 @@ async def alter_partition(
         for partition in topic.partitions:
             key = (topic.topic_name, topic.topic_id, partition.partition_index)
             try:
-                found[key] = _find(context, names, topic, partition.partition_index)
+                found[key] = _find(context, topic, partition.partition_index)
                 asked = _asked(context, request.broker_id, found[key], partition)
             except BrokerError as error:
                 errors[key] = error.code
@@ -75,11 +73,11 @@ async def _write(
     return wanted.keys() - set(written)
 
 
-def _find(context: ControllerContext, names: Mapping[bytes, str], topic: TopicData, partition: int) -> TopicPartition:
+def _find(context: ControllerContext, topic: TopicData, partition: int) -> TopicPartition:
     if topic.topic_id == NULL_TOPIC_ID:
         name, unknown = topic.topic_name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     else:
-        name, unknown = names.get(topic.topic_id, ""), ErrorCode.UNKNOWN_TOPIC_ID
+        name, unknown = context.topic_name(topic.topic_id) or "", ErrorCode.UNKNOWN_TOPIC_ID
     if name not in context.topics or name in context.deleting:
         raise BrokerError(unknown)
     topic_partition = TopicPartition(name, partition)
