@@ -76,7 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _job(arguments: argparse.Namespace) -> Job:
     from txbroker.spark.decoding.decoding import Decoding
     from txbroker.spark.dry_run import dry_run
-    from txbroker.spark.load import LoadOptions, check_options, load
+    from txbroker.spark.load import LoadOptions, check_options, load_once
 
     if arguments.dry_run and arguments.every is not None:
         raise BadUsage("--dry-run and --every exclude each other")
@@ -92,7 +92,7 @@ def _job(arguments: argparse.Namespace) -> Job:
             return Outcome(planned_lines(planned), (), planned.as_json())
         if arguments.every is not None:
             return _rounds(spark, options, arguments.every)
-        report = load(spark, options, sys.stderr)
+        report = load_once(spark, options, sys.stderr)
         return Outcome(lines(report), complaints(report), report.as_json(), faults(report))
 
     return Job(work, _needs_delta(arguments))
