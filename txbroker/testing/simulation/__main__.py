@@ -30,14 +30,15 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--seed", type=int, metavar="SEED", help="run this one and print its trace")
     parser.add_argument("--shrink", action="store_true", help="with --seed: remove what the violation does not need, then print the trace")
     parser.add_argument("--bug", default="", choices=["", *BUGS], metavar="NAME", help="with a deliberate bug")
-    parser.add_argument("--bugs", action="store_true", help=f"switch every deliberate bug on in turn, each for at most {BUG_SEEDS} seeds")
+    parser.add_argument("--bugs", action="store_true", help="switch every deliberate bug on in turn; exit status 1 if one is not found")
+    parser.add_argument("--bug-seeds", type=_positive, default=BUG_SEEDS, metavar="N", help=f"for each bug (default: {BUG_SEEDS})")
     chosen = parser.parse_args(arguments)
     fix_hashes()
     silence()
     if chosen.seed is not None:
         return _replay(replace(draw(chosen.seed), bug=chosen.bug), smaller=chosen.shrink)
     if chosen.bugs:
-        return _find_bugs(chosen.first, chosen.workers)
+        return _find_bugs(range(chosen.first, chosen.first + chosen.bug_seeds), chosen.workers)
     return _run(range(chosen.first, chosen.first + chosen.seeds), chosen.workers, chosen.bug)
 
 
@@ -122,15 +123,15 @@ def _replay(plan: Plan, *, smaller: bool) -> int:
     return 1
 
 
-def _find_bugs(first: int, workers: int) -> int:
+def _find_bugs(tried: range, workers: int) -> int:
     missed = []
     for number, name in enumerate(BUGS):
         _progress(f"{number} of {len(BUGS)} bugs, now {name}")
-        found = find_bug(name, first, workers)
+        found = find_bug(name, tried, workers)
         _progress("")
         if found is None:
             missed.append(name)
-            print(f"{name}: NOT FOUND in {BUG_SEEDS} seeds", flush=True)
+            print(f"{name}: NOT FOUND in {amount(len(tried), 'seed')}", flush=True)
         else:
             seeds, failed = found
             print(f"{name}: after {amount(seeds, 'seed')}, seed {failed.seed}, {failed.failed.splitlines()[0][:160]}", flush=True)
@@ -138,9 +139,9 @@ def _find_bugs(first: int, workers: int) -> int:
     return 1 if missed else 0
 
 
-def find_bug(name: str, first: int, workers: int) -> tuple[int, Ran] | None:
+def find_bug(name: str, tried: range, workers: int) -> tuple[int, Ran] | None:
     """How many seeds it took to find a bug, and the seed that has found it."""
-    for count, ran in enumerate(run_seeds(range(first, first + BUG_SEEDS), workers=workers, bug=name), 1):
+    for count, ran in enumerate(run_seeds(tried, workers=workers, bug=name), 1):
         if ran.failed:
             return count, ran
     return None

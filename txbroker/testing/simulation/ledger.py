@@ -82,6 +82,10 @@ class Ledger:
         """A batch failed with an error that no correct cluster gives."""
         self._report("I10", f"{producer}: the batch with sequence {sequence} for {partition} failed with {problem}")
 
+    def commit_lost(self, committer: str, text: str) -> None:
+        """A committed offset is not fetched."""
+        self._report("I8", f"{committer}: {text}")
+
     # Consumers
 
     def read(self, consumer: str, partition: TopicPartition, offset: int, value: bytes, expected: int) -> None:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from txbroker.names import TopicPartition
 from txbroker.testing.simulation.chance import stream
+from txbroker.testing.simulation.clients.committer import CommitterPlan
 from txbroker.testing.simulation.clients.consumer import ConsumerPlan
 from txbroker.testing.simulation.clients.producer import ProducerPlan
 
@@ -51,6 +52,7 @@ class Plan:
     topics: tuple[TopicPlan, ...]
     producers: tuple[ProducerPlan, ...]
     consumers: tuple[ConsumerPlan, ...]
+    committers: tuple[CommitterPlan, ...]
     faults: tuple[Fault, ...]
     latency_s: float = 0.002
     session_timeout_s: float = 3.0
@@ -86,14 +88,17 @@ def draw(seed: int) -> Plan:
     chance = stream(seed, "plan")
     brokers = chance.choices((1, 2, 3, 4, 5), (1, 2, 12, 2, 2))[0]
     durable = chance.random() < 0.2
-    duration_s = chance.choice((15.0, 25.0, 40.0))
+    duration_s = chance.choice((15.0, 20.0, 30.0))
     session_s = chance.choice((2.0, 3.0, 6.0))
-    settings = _settings(chance, durable=durable, session_s=session_s)
+    settings = _settings(chance, durable=durable, session_s=session_s, brokers=brokers)
     topics = tuple(_topic(chance, number, brokers) for number in range(chance.choice((1, 1, 2, 3))))
     partitions = [TopicPartition(topic.name, index) for topic in topics for index in range(topic.partitions)]
     all_idempotent = chance.random() < 0.5
     producers = tuple(_producer(chance, partitions, all_idempotent) for _ in range(chance.choice((1, 2, 3))))
     consumers = tuple(_consumer(chance, partitions) for _ in range(chance.choice((1, 1, 2))))
+    committers = tuple(
+        CommitterPlan(f"g{number}", chance.choice(partitions), chance.choice((0.1, 0.5))) for number in range(chance.choice((0, 1, 2)))
+    )
     faults = _faults(stream(seed, "fault plan"), duration_s, brokers, durable=durable)
     return Plan(
         seed=seed,
@@ -103,6 +108,7 @@ def draw(seed: int) -> Plan:
         topics=topics,
         producers=producers,
         consumers=consumers,
+        committers=committers,
         faults=faults,
         latency_s=chance.choice((0.0005, 0.002, 0.02)),
         session_timeout_s=session_s,
@@ -110,7 +116,7 @@ def draw(seed: int) -> Plan:
     )
 
 
-def _settings(chance: Random, *, durable: bool, session_s: float) -> dict[str, str]:
+def _settings(chance: Random, *, durable: bool, session_s: float, brokers: int) -> dict[str, str]:
     settings = {
         "zookeeper.session.timeout.ms": str(int(session_s * 1000)),
         "zookeeper.connection.timeout.ms": "6000",
@@ -122,7 +128,7 @@ def _settings(chance: Random, *, durable: bool, session_s: float) -> dict[str, s
         "log.segment.bytes": str(chance.choice((1024, 16384, 1 << 20))),
         "replica.high.watermark.checkpoint.interval.ms": str(chance.choice((500, 5000))),
         "offsets.topic.num.partitions": "2",
-        "offsets.topic.replication.factor": "1",
+        "offsets.topic.replication.factor": str(min(brokers, 3)),
         "group.initial.rebalance.delay.ms": "0",
         "auto.create.topics.enable": "false",
         "auto.leader.rebalance.enable": str(chance.random() < 0.5).lower(),
@@ -161,7 +167,7 @@ def _producer(chance: Random, partitions: list[TopicPartition], all_idempotent: 
         acks=-1 if idempotent else chance.choice((-1, -1, 1)),
         idempotent=idempotent,
         in_flight=chance.choice((1, 2, 5)),
-        pause_s=chance.choice((0.05, 0.2, 0.8)),
+        pause_s=chance.choice((0.06, 0.2, 0.8)),
         records_max=chance.choice((1, 3)),
         first_sequence=0,
     )
@@ -179,14 +185,15 @@ def _consumer(chance: Random, partitions: list[TopicPartition]) -> ConsumerPlan:
 
 
 def _faults(chance: Random, duration_s: float, brokers: int, *, durable: bool) -> tuple[Fault, ...]:
-    kinds = [kind for kind in KINDS if chance.random() < 0.35]
+    kinds = [kind for kind in KINDS if chance.random() < 0.35 or (durable and kind == "power")]
     intensity = chance.choice((0.5, 1.0, 2.0))
     faults = []
     for kind in kinds:
         a_minute, shortest_s, longest_s = KINDS[kind]
+        a_minute *= intensity * (3 if durable and kind == "power" else 1)
         at_s = SETTLE_S
         while True:
-            at_s += chance.expovariate(a_minute * intensity / 60)
+            at_s += chance.expovariate(a_minute / 60)
             if at_s >= duration_s:
                 break
             length_s = shortest_s * (longest_s / shortest_s) ** chance.random() if shortest_s else 0.0

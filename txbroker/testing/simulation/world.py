@@ -19,6 +19,7 @@ from twisted.python.failure import Failure
 from txbroker.errors import ErrorCode
 from txbroker.testing.simulation.chance import stream
 from txbroker.testing.simulation.clients.cluster_client import PASSING, ClusterClient
+from txbroker.testing.simulation.clients.committer import Committer
 from txbroker.testing.simulation.clients.consumer import Consumer
 from txbroker.testing.simulation.clients.producer import Producer
 from txbroker.testing.simulation.ensemble import Ensemble
@@ -92,6 +93,7 @@ class World:
         self.healing = False
         self.producers: list[Producer] = []
         self.consumers: list[Consumer] = []
+        self.committers: list[Committer] = []
         self._ready = False
 
     def process(self, name: str, host: str, *, on_step: Callable[[], None] = lambda: None) -> Process:
@@ -152,7 +154,7 @@ class World:
     @property
     def clients(self) -> list[Client]:
         """All clients that work."""
-        return [*self.producers, *self.consumers]
+        return [*self.producers, *self.consumers, *self.committers]
 
     # The parts of a run
 
@@ -191,6 +193,9 @@ class World:
         for number, consuming in enumerate(self.plan.consumers):
             name = f"c{number}"
             self.consumers.append(Consumer(name, self.client(name), consuming, self.ledger))
+        for number, committing in enumerate(self.plan.committers):
+            name = f"g{number}"
+            self.committers.append(Committer(name, self.client(name), committing, self.ledger))
         for client in self.clients:
             client.start()
 

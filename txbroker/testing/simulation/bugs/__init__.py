@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from txbroker.testing.simulation.bugs import cluster_bugs, controller_bugs, group_bugs, log_bugs
+from txbroker.testing.simulation.bugs import controller_bugs, log_bugs, replication_bugs
 from txbroker.testing.simulation.bugs.patching import Patch
 
 
@@ -22,7 +22,7 @@ class Bug(NamedTuple):
 
 BUGS: dict[str, Bug] = {
     name: Bug((make.__doc__ or "").strip(), make)
-    for module in (log_bugs, cluster_bugs, controller_bugs, group_bugs)
+    for module in (log_bugs, replication_bugs, controller_bugs)
     for name, make in module.BUGS.items()
 }
 

@@ -6,6 +6,7 @@ with `Truth`, what some leader has once committed, and each write of the control
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -102,11 +103,14 @@ class ClusterState:
             log = partition.log
             replica = known.get(name)  # type: ignore[call-overload]
             epoch = partition.state.leader_epoch
-            now = Seen(partition.is_leader, epoch, partition.high_watermark, log.log_end_offset, log.log_start_offset)
+            fields = (partition.is_leader, epoch, partition.high_watermark, log.log_end_offset, log.log_start_offset)
+            if replica is not None and fields == replica.seen and replica.partition is partition:
+                continue
+            now = Seen(*fields)
             if replica is None or replica.partition is not partition:
                 replica = known[partition.topic_partition] = Replica(partition, now._replace(is_leader=False), now.start)
                 self._changed(host, replica, replica.seen, now)
-            elif now != replica.seen:
+            else:
                 before, replica.seen = replica.seen, now
                 self._changed(host, replica, before, now)
         if len(known) > len(partitions):
@@ -134,7 +138,7 @@ class ClusterState:
         if now.end < before.end:
             self._world.trace.add(host.name, f"{name} is truncated from {before.end} to {now.end}")
             self._world.counts["truncations"] += 1
-        if now.high_watermark > replica.checked and not partition.log.config.compact:
+        if now.high_watermark > replica.checked:
             self._compare(replica, truth, who, now)
         if now.is_leader and now.high_watermark > truth.ends.get(now.leader_epoch, -1):
             truth.ends[now.leader_epoch] = now.high_watermark
@@ -229,6 +233,13 @@ class ClusterState:
         node = self._world.ensemble.nodes.get(node_paths.topic(topic))
         return node is None or decode_topic(node.data).topic_id == topic_id
 
+    def states(self) -> Iterator[tuple[TopicPartition, PartitionState, tuple[int, ...]]]:
+        """The partitions with their states and replicas, as ZooKeeper has them."""
+        for name, state in self._states.items():
+            node = self._world.ensemble.nodes.get(node_paths.topic(name.topic))
+            if node is not None:
+                yield name, state, decode_topic(node.data).partitions[name.partition].replicas
+
     def in_sync(self, broker_id: int) -> bool:
         """Whether a broker is in the ISR of a partition, as ZooKeeper has it."""
         return any(broker_id in state.isr for state in self._states.values())
@@ -287,9 +298,8 @@ class ClusterState:
         for host in self._world.hosts.values():
             for name, replica in self._replicas.get(host.id, {}).items():
                 who = f"b{host.id} ({name}, at the end)"
-                if not replica.partition.log.config.compact:
-                    replica.checked = replica.seen.start
-                    self._compare(replica, self.truth(replica.partition), who, replica.seen)
+                replica.checked = replica.seen.start
+                self._compare(replica, self.truth(replica.partition), who, replica.seen)
                 self._check_epochs(replica.partition, who)
 
     def _check_epochs(self, partition: Partition, who: str) -> None:

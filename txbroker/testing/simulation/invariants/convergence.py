@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from txbroker.cluster import node_paths
-from txbroker.cluster.node_data import decode_state
 from txbroker.names import TopicPartition
 from txbroker.testing.simulation.clients.cluster_client import PASSING, ClusterClient
 from txbroker.testing.simulation.clients.consumer import Consumer, ConsumerPlan
@@ -26,16 +24,18 @@ class Convergence:
         for host in world.hosts.values():
             if not host.serving:
                 return f"{host.name} does not serve"
-        for topic in world.plan.topics:
-            for index in range(topic.partitions):
-                node = world.ensemble.nodes.get(node_paths.state(TopicPartition(topic.name, index)))
-                if node is None:
-                    return f"{topic.name}-{index} has no state"
-                state = decode_state(node.data, node.version)
-                if state.leader < 0:
-                    return f"{topic.name}-{index} has no leader"
-                if len(state.isr) < topic.replicas:
-                    return f"the ISR of {topic.name}-{index} is {state.isr}"
+        for name, state, replicas in world.state.states():
+            if state.leader < 0:
+                return f"{name} has no leader"
+            if len(state.isr) < len(replicas):
+                return f"the ISR of {name} is {state.isr}"
+            for host in world.hosts.values():
+                known = None if host.broker is None or host.broker.components is None else host.broker.components.image.partition(*name)
+                if known is None or (known.leader, known.leader_epoch) != (state.leader, state.leader_epoch):
+                    return f"{host.name} takes {known} for the state of {name}, which is {state}"
+        for committer in world.committers:
+            if committer.busy:
+                return f"{committer.name} cannot read its commits"
         for producer in world.producers:
             if producer.busy:
                 return "; ".join(producer.busy)

@@ -1,9 +1,0 @@
-"""Mistakes in the group."""
-
-from __future__ import annotations
-
-from collections.abc import Callable
-
-from txbroker.testing.simulation.bugs.patching import Patch
-
-BUGS: dict[str, Callable[[], list[Patch]]] = {}

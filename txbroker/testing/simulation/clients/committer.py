@@ -1,0 +1,95 @@
+"""Clients that commit offsets of a group, each a higher one than before, and read them back (I8)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from txbroker.errors import ErrorCode
+from txbroker.names import TopicPartition
+from txbroker.testing.simulation.clients.cluster_client import PASSING, ClusterClient, NotAvailable
+from txbroker.testing.simulation.ledger import Ledger
+from txbroker.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
+from txbroker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
+
+RETRY_S = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class CommitterPlan:
+    """What one committer does. `pause_s`: the mean time between two commits."""
+
+    group: str
+    partition: TopicPartition
+    pause_s: float
+
+
+class Committer:
+    """Commits until `finish`. `busy`: it has not read its last commit back yet."""
+
+    def __init__(self, name: str, client: ClusterClient, plan: CommitterPlan, ledger: Ledger) -> None:
+        self.name = name
+        self.finishing = False
+        self.busy = True
+        self.commits = 0
+        self._client = client
+        self._plan = plan
+        self._ledger = ledger
+        self._coordinator = -1
+        self._tried = 0
+        self._committed = -1  # nothing
+
+    def start(self) -> None:
+        """Begin."""
+        self._ledger.run(self.name, self._run())
+
+    def finish(self) -> None:
+        """Read the last commit back, and stop."""
+        self.finishing = True
+
+    async def _run(self) -> None:
+        chance = self._client.chance
+        while not self.finishing:
+            await self._client.sleep(chance.expovariate(1 / self._plan.pause_s))
+            await self._try(fetch=chance.random() < 0.4)
+        while not await self._try(fetch=True):
+            pass
+        self.busy = False
+
+    async def _try(self, *, fetch: bool) -> bool:
+        try:
+            if self._coordinator < 0:
+                self._coordinator = await self._client.coordinator(self._plan.group)
+            await (self._fetch() if fetch else self._commit())
+        except PASSING:
+            self._coordinator = -1
+            await self._client.sleep(RETRY_S)
+            return False
+        return True
+
+    async def _commit(self) -> None:
+        self._tried += 1
+        offset = self._tried
+        topic, index = self._plan.partition
+        one = OffsetCommitRequestPartition(partition_index=index, committed_offset=offset, committed_metadata="")
+        request = OffsetCommitRequest(group_id=self._plan.group, topics=[OffsetCommitRequestTopic(name=topic, partitions=[one])])
+        response = await self._client.send(self._coordinator, request, version_max=8)
+        ((answer,),) = (found.partitions for found in response.topics)
+        if answer.error_code:
+            raise NotAvailable(ErrorCode(answer.error_code).name)
+        self._committed = offset
+        self.commits += 1
+
+    async def _fetch(self) -> None:
+        committed = self._committed
+        topic, index = self._plan.partition
+        asked = OffsetFetchRequestGroup(group_id=self._plan.group, topics=[OffsetFetchRequestTopics(name=topic, partition_indexes=[index])])
+        response = await self._client.send(self._coordinator, OffsetFetchRequest(groups=[asked]), version_max=8)
+        (group,) = response.groups
+        if group.error_code:
+            raise NotAvailable(ErrorCode(group.error_code).name)
+        ((found,),) = (one.partitions for one in group.topics)
+        if found.error_code:
+            raise NotAvailable(ErrorCode(found.error_code).name)
+        if found.committed_offset < committed or found.committed_offset > self._tried:
+            text = f"offset {committed} of {self._plan.group} is committed, and {found.committed_offset} is fetched"
+            self._ledger.commit_lost(self.name, f"{text} ({self._tried} was the last one tried)")
