@@ -145,6 +145,8 @@ def committed(connection: RawConnection, group: str, topic: str, partition: int 
     """The error code and the committed offset of a partition."""
     topics = OffsetFetchRequest.OffsetFetchRequestTopic(name=topic, partition_indexes=[partition])
     answer = connection.call(OffsetFetchRequest(group_id=group, topics=[topics], require_stable=stable), 7)
+    if answer.error_code:
+        return answer.error_code, -1
     (found,) = answer.topics[0].partitions
     return found.error_code, found.committed_offset
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.support import raw_transactions as raw
+from tests.support.broker import BrokerProcess
 from tests.support.raw import RawConnection
 from tests.support.raw_admin import create_topic, delete_records, find_coordinator
 from tests.support.raw_log import fetch as fetch_all
@@ -118,7 +119,9 @@ def test_deleted_records_do_not_hold_back_the_last_stable_offset(broker: Server,
     producer = initialize(connection, name)
     write(connection, producer, topic, 0, b"one", b"two")
     delete_records(broker, topic, 1)
-    assert raw.fetch(connection, topic, 1).last_stable_offset == raw.latest(connection, topic) == 1
+    # In Kafka 4.3 it stays at 0, below the log start offset.
+    stable = raw.fetch(connection, topic, 1).last_stable_offset
+    assert stable == raw.latest(connection, topic) == (1 if broker.kind == BrokerProcess.kind else 0)
     assert end(connection, producer, commit=True) == NONE
     until(lambda: raw.latest(connection, topic) == 3, "the marker")
 
