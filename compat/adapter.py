@@ -134,6 +134,34 @@ class Consumer(ABC):
         """The work of `close`, on the polling thread."""
 
 
+class Transactions(ABC):
+    """A transactional producer that is initialized and stays open."""
+
+    @abstractmethod
+    def begin(self) -> None:
+        """Begin a transaction."""
+
+    @abstractmethod
+    def send(self, records: Sequence[Record]) -> None:
+        """Send, and wait until all records are acknowledged."""
+
+    @abstractmethod
+    def send_offsets(self, group: str, offsets: dict[int, int]) -> None:
+        """Commit offsets of a group in the transaction."""
+
+    @abstractmethod
+    def commit(self) -> None:
+        """Commit; raises if it is not possible."""
+
+    @abstractmethod
+    def abort(self) -> None:
+        """Abort."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close all connections."""
+
+
 class Client:
     """One client on one broker. An adapter implements what its client supports; the other methods raise Unsupported."""
 
@@ -184,8 +212,12 @@ class Client:
         """Send, and wait until all records are acknowledged or, with acks "0", sent."""
         raise Unsupported("no producer")
 
-    def read(self, topic: str, count: int) -> list[Record]:
-        """Read `count` records from the first offsets of all partitions, without a group."""
+    def transactional(self, topic: str, transactional_id: str) -> Transactions:
+        """A transactional producer for one topic, initialized."""
+        raise Unsupported("it has no transactions")
+
+    def read(self, topic: str, count: int, *, committed: bool = False) -> list[Record]:
+        """Read `count` records from the first offsets of all partitions, without a group; `committed`: only those that are."""
         raise Unsupported("no consumer")
 
     def read_in_group(self, topic: str, group: str, count: int) -> list[Record]:
@@ -195,7 +227,7 @@ class Client:
     def producer(self, topic: str, *, idempotent: bool = False) -> Producer:
         raise Unsupported("it has no producer that stays open")
 
-    def consumer(self, topic: str, *, max_wait_ms: int = 500) -> Consumer:
+    def consumer(self, topic: str, *, max_wait_ms: int = 500, committed: bool = False) -> Consumer:
         """A started consumer of all partitions from their first offsets, without a group. `max_wait_ms` is the longest wait of a fetch."""
         raise Unsupported("it has no consumer that stays open")
 

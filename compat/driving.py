@@ -11,8 +11,9 @@ from compat.living import LIVING
 from compat.matrix import CLIENTS, FEATURES
 from compat.saying import attempt, introduce
 from compat.simple import SIMPLE
+from compat.transactional import TRANSACTIONAL
 
-_KNOWN = SIMPLE | LIVING
+_KNOWN = SIMPLE | LIVING | TRANSACTIONAL
 
 
 def drive(adapter: type[Client]) -> None:

@@ -10,7 +10,8 @@ CLIENTS, TOOLS = "clients", "tools"  # the kinds of clients, each with its own t
 FEATURES: Mapping[str, tuple[str, ...]] = {
     CLIENTS: (
         "topics", "none", "gzip", "snappy", "lz4", "zstd", "acks", "idempotence", "group", "eager", "cooperative", "static", "offsets",
-        "delete_records", "configs", "groups", "reset", "topic_ids", "long_poll", "large", "reconnect",
+        "delete_records", "configs", "groups", "reset", "topic_ids", "long_poll", "large", "reconnect", "commit", "abort",
+        "read_committed", "txn_offsets", "fencing",
     ),
     TOOLS: (
         "topics", "configs", "consumer-groups", "console-producer", "console-consumer", "producer-perf-test", "consumer-perf-test",

@@ -13,12 +13,13 @@ from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic, Records
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 
-from compat.adapter import COOPERATIVE, EAGER, HEARTBEAT_MS, LARGEST_BYTES, SENDING_S, Client, Consumer, Producer, Unsupported
+from compat.adapter import COOPERATIVE, EAGER, HEARTBEAT_MS, LARGEST_BYTES, SENDING_S, Client, Consumer, Producer, Transactions, Unsupported
 from compat.driving import drive
 from compat.samples import Record
 
 T = TypeVar("T")
 _Run = Callable[[Coroutine[Any, Any, Any]], Any]
+_ISOLATION = ("read_uncommitted", "read_committed")
 _OF_THE_TOPIC = 1  # the number of a config source in DescribeConfigs
 
 
@@ -68,7 +69,10 @@ class AioKafka(Client):
     def producer(self, topic: str, *, idempotent: bool = False) -> Producer:
         return self._producer(topic, acks="all", enable_idempotence=idempotent)
 
-    def _producer(self, topic: str, **settings: Any) -> Producer:
+    def transactional(self, topic: str, transactional_id: str) -> Transactions:
+        return _Transactions(self._producer(topic, transactional_id=transactional_id))
+
+    def _producer(self, topic: str, **settings: Any) -> _Producer:
         async def start() -> AIOKafkaProducer:
             producer = AIOKafkaProducer(bootstrap_servers=self.address, linger_ms=10, max_batch_size=30_000, max_request_size=LARGEST_BYTES,
                                         **settings)
@@ -77,9 +81,10 @@ class AioKafka(Client):
 
         return _Producer(self._run(start()), topic, self._run)
 
-    def read(self, topic: str, count: int) -> list[Record]:
+    def read(self, topic: str, count: int, *, committed: bool = False) -> list[Record]:
         async def read() -> list[Record]:
-            async with AIOKafkaConsumer(bootstrap_servers=self.address, auto_offset_reset="earliest") as consumer:
+            async with AIOKafkaConsumer(bootstrap_servers=self.address, auto_offset_reset="earliest",
+                                        isolation_level=_ISOLATION[committed]) as consumer:
                 consumer.assign([TopicPartition(topic, partition) for partition in range(self.partitions)])
                 return await _read(consumer, count)
 
@@ -95,9 +100,10 @@ class AioKafka(Client):
 
         return self._run(read())
 
-    def consumer(self, topic: str, *, max_wait_ms: int = 500) -> Consumer:
+    def consumer(self, topic: str, *, max_wait_ms: int = 500, committed: bool = False) -> Consumer:
         async def start() -> AIOKafkaConsumer:
-            consumer = AIOKafkaConsumer(bootstrap_servers=self.address, auto_offset_reset="earliest", fetch_max_wait_ms=max_wait_ms)
+            consumer = AIOKafkaConsumer(bootstrap_servers=self.address, auto_offset_reset="earliest", fetch_max_wait_ms=max_wait_ms,
+                                        isolation_level=_ISOLATION[committed])
             await consumer.start()
             consumer.assign([TopicPartition(topic, partition) for partition in range(self.partitions)])
             return consumer
@@ -195,19 +201,44 @@ class AioKafka(Client):
 
 class _Producer(Producer):
     def __init__(self, producer: AIOKafkaProducer, topic: str, run: _Run) -> None:
-        self._producer = producer
-        self._topic = topic
-        self._run = run
+        self.client = producer
+        self.topic = topic
+        self.run = run
 
     def send(self, records: Sequence[Record]) -> None:
         async def send() -> None:
-            futures = [await self._producer.send(self._topic, r.value, r.key, r.partition, r.timestamp, list(r.headers)) for r in records]
+            futures = [await self.client.send(self.topic, r.value, r.key, r.partition, r.timestamp, list(r.headers)) for r in records]
             await asyncio.gather(*futures)
 
-        self._run(send())
+        self.run(send())
 
     def close(self) -> None:
-        self._run(self._producer.stop())
+        self.run(self.client.stop())
+
+
+class _Transactions(Transactions):
+    def __init__(self, sending: _Producer) -> None:
+        self._sending = sending
+        self.client = sending.client
+
+    def begin(self) -> None:
+        self._sending.run(self.client.begin_transaction())
+
+    def send(self, records: Sequence[Record]) -> None:
+        self._sending.send(records)
+
+    def send_offsets(self, group: str, offsets: dict[int, int]) -> None:
+        positions = {TopicPartition(self._sending.topic, partition): offset for partition, offset in offsets.items()}
+        self._sending.run(self.client.send_offsets_to_transaction(positions, group))
+
+    def commit(self) -> None:
+        self._sending.run(self.client.commit_transaction())
+
+    def abort(self) -> None:
+        self._sending.run(self.client.abort_transaction())
+
+    def close(self) -> None:
+        self._sending.close()
 
 
 class _Consumer(Consumer):

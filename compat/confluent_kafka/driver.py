@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import confluent_kafka
@@ -23,11 +23,24 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # they are pu
     ResourceType,
 )
 
-from compat.adapter import COOPERATIVE, EAGER, HEARTBEAT_MS, LARGEST_BYTES, SENDING_S, Client, Consumer, Producer, in_flight, until
+from compat.adapter import (
+    COOPERATIVE,
+    EAGER,
+    HEARTBEAT_MS,
+    LARGEST_BYTES,
+    SENDING_S,
+    Client,
+    Consumer,
+    Producer,
+    Transactions,
+    in_flight,
+    until,
+)
 from compat.driving import drive
 from compat.samples import Record
 
 _TIMEOUT_S = 60
+_ISOLATION = ("read_uncommitted", "read_committed")
 _ASSIGNORS = {EAGER: "range", COOPERATIVE: "cooperative-sticky"}
 
 
@@ -66,13 +79,19 @@ class ConfluentKafka(Client):
     def producer(self, topic: str, *, idempotent: bool = False) -> Producer:
         return _Producer(self._producer("none", "all", idempotent), topic)
 
-    def _producer(self, codec: str, acks: str, idempotent: bool) -> confluent_kafka.Producer:
+    def _producer(self, codec: str, acks: str, idempotent: bool, **more: str) -> confluent_kafka.Producer:
         return confluent_kafka.Producer({
             "bootstrap.servers": self.address, "compression.type": codec, "acks": acks, "enable.idempotence": idempotent, "linger.ms": 10,
-            "batch.num.messages": 50, "max.in.flight": in_flight(idempotent), "message.max.bytes": LARGEST_BYTES})
+            "batch.num.messages": 50, "max.in.flight": in_flight(idempotent), "message.max.bytes": LARGEST_BYTES,
+            **more})
 
-    def read(self, topic: str, count: int) -> list[Record]:
-        consumer = self._consumer("no group")
+    def transactional(self, topic: str, transactional_id: str) -> Transactions:
+        producer = self._producer("none", "all", True, **{"transactional.id": transactional_id})
+        producer.init_transactions(_TIMEOUT_S)
+        return _Transactions(producer, topic, self._consumer)
+
+    def read(self, topic: str, count: int, *, committed: bool = False) -> list[Record]:
+        consumer = self._consumer("no group", **{"isolation.level": _ISOLATION[committed]})
         consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in range(self.partitions)])
         try:
             return _consume_for(consumer, count)
@@ -94,8 +113,8 @@ class ConfluentKafka(Client):
             "bootstrap.servers": self.address, "group.id": group, "auto.offset.reset": "earliest", "enable.auto.commit": False,
             "check.crcs": True, "heartbeat.interval.ms": HEARTBEAT_MS, **settings})
 
-    def consumer(self, topic: str, *, max_wait_ms: int = 500) -> Consumer:
-        consumer = self._consumer("no group", **{"fetch.wait.max.ms": max_wait_ms})
+    def consumer(self, topic: str, *, max_wait_ms: int = 500, committed: bool = False) -> Consumer:
+        consumer = self._consumer("no group", **{"fetch.wait.max.ms": max_wait_ms, "isolation.level": _ISOLATION[committed]})
         consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in range(self.partitions)])
         return _started(_Consumer(consumer, commits=False))
 
@@ -173,6 +192,35 @@ class _Producer(Producer):
 
     def close(self) -> None:
         assert self._producer.flush(SENDING_S) == 0, "not everything was sent"
+
+
+class _Transactions(Transactions):
+    def __init__(self, producer: confluent_kafka.Producer, topic: str, consumer: Callable[[str], confluent_kafka.Consumer]) -> None:
+        self._producer = producer
+        self._topic = topic
+        self._consumer = consumer
+        self._sending = _Producer(producer, topic)
+
+    def begin(self) -> None:
+        self._producer.begin_transaction()
+
+    def send(self, records: Sequence[Record]) -> None:
+        self._sending.send(records)
+
+    def send_offsets(self, group: str, offsets: dict[int, int]) -> None:
+        consumer = self._consumer(group)
+        positions = [TopicPartition(self._topic, partition, offset) for partition, offset in offsets.items()]
+        self._producer.send_offsets_to_transaction(positions, consumer.consumer_group_metadata(), _TIMEOUT_S)
+        consumer.close()
+
+    def commit(self) -> None:
+        self._producer.commit_transaction(_TIMEOUT_S)
+
+    def abort(self) -> None:
+        self._producer.abort_transaction(_TIMEOUT_S)
+
+    def close(self) -> None:
+        self._sending.close()
 
 
 class _Consumer(Consumer):

@@ -122,6 +122,29 @@ func (p producer) Close() error {
 	return nil
 }
 
+type transactions struct{ producer }
+
+func (c *client) OpenTransactions(ctx context.Context, id string) (driving.Transactions, error) {
+	made, err := kgo.NewClient(kgo.SeedBrokers(c.address), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.TransactionalID(id),
+		kgo.ProducerLinger(5*time.Millisecond))
+	if err != nil {
+		return nil, err
+	}
+	// It initializes with the first transaction: do it now, for fencing.
+	_, _, err = made.ProducerID(ctx)
+	return transactions{producer{made}}, err
+}
+
+func (t transactions) Begin() error { return t.BeginTransaction() }
+
+func (t transactions) SendOffsets(context.Context, string, string, map[int32]int64) error {
+	return driving.Lacks("it commits offsets in transactions for its own group session only, which this driver does not use")
+}
+
+func (t transactions) End(ctx context.Context, commit bool) error {
+	return t.EndTransaction(ctx, kgo.TransactionEndTry(commit))
+}
+
 type consumer struct{ *kgo.Client }
 
 type freeConsumer struct {
@@ -146,6 +169,9 @@ func (c freeConsumer) Renew() error {
 }
 
 func (c *client) consumer(how driving.Fetching, options ...kgo.Opt) (consumer, error) {
+	if how.Committed {
+		options = append(options, kgo.FetchIsolationLevel(kgo.ReadCommitted()))
+	}
 	made, err := kgo.NewClient(append(options, kgo.SeedBrokers(c.address), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 		kgo.FetchMaxWait(how.MaxWait), kgo.FetchMaxPartitionBytes(int32(how.MaxBytes)), kgo.HeartbeatInterval(300*time.Millisecond))...)
 	return consumer{made}, err

@@ -39,6 +39,8 @@ type How struct {
 type Fetching struct {
 	MaxWait  time.Duration
 	MaxBytes int // of a partition
+	// Committed: isolation level read_committed.
+	Committed bool
 }
 
 // Membership has the group settings of a consumer.

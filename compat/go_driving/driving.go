@@ -31,6 +31,8 @@ var features = []feature{
 	{"cooperative", driver.cooperative}, {"static", driver.static}, {"offsets", driver.offsets}, {"delete_records", driver.deleteRecords},
 	{"configs", driver.configs}, {"groups", driver.groups}, {"reset", driver.reset}, {"topic_ids", driver.topicIDs},
 	{"long_poll", driver.longPoll}, {"large", driver.large}, {"reconnect", driver.reconnect},
+	{"commit", driver.commit}, {"abort", driver.abort}, {"read_committed", driver.readCommitted}, {"txn_offsets", driver.txnOffsets},
+	{"fencing", driver.fencing},
 }
 
 // Drive runs the features named on the command line (HOST:PORT [FEATURE ...]), or all, and prints a line of JSON for each. `module` is the

@@ -6,18 +6,31 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import kafka
-from kafka import ConsumerRebalanceListener, KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+from kafka import ConsumerRebalanceListener, KafkaAdminClient, KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
 from kafka.admin import ConfigResource
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.errors import NoError, UnknownTopicOrPartitionError
 
-from compat.adapter import COOPERATIVE, EAGER, HEARTBEAT_MS, LARGEST_BYTES, SENDING_S, Client, Consumer, Producer, in_flight, until
+from compat.adapter import (
+    COOPERATIVE,
+    EAGER,
+    HEARTBEAT_MS,
+    LARGEST_BYTES,
+    SENDING_S,
+    Client,
+    Consumer,
+    Producer,
+    Transactions,
+    in_flight,
+    until,
+)
 from compat.driving import drive
 from compat.samples import Record
 
 # 3.0.12 loses an assignment that arrives at the moment when a poll ends, and then waits forever: hence few and long polls.
 _POLL_MS = 1000
+_ISOLATION = ("read_uncommitted", "read_committed")
 _ASSIGNORS = {EAGER: RangePartitionAssignor, COOPERATIVE: CooperativeStickyAssignor}
 
 
@@ -70,8 +83,13 @@ class KafkaPython(Client):
                              max_in_flight_requests_per_connection=in_flight(idempotent), max_request_size=LARGEST_BYTES,
                              delivery_timeout_ms=int(SENDING_S * 1000), allow_auto_create_topics=False, **settings)
 
-    def read(self, topic: str, count: int) -> list[Record]:
-        consumer = KafkaConsumer(bootstrap_servers=self.address, auto_offset_reset="earliest")
+    def transactional(self, topic: str, transactional_id: str) -> Transactions:
+        producer = self._producer(acks="all", idempotent=True, transactional_id=transactional_id)
+        producer.init_transactions()
+        return _Transactions(producer, topic)
+
+    def read(self, topic: str, count: int, *, committed: bool = False) -> list[Record]:
+        consumer = KafkaConsumer(bootstrap_servers=self.address, auto_offset_reset="earliest", isolation_level=_ISOLATION[committed])
         consumer.assign([TopicPartition(topic, partition) for partition in range(self.partitions)])
         try:
             return self._poll_for(consumer, count)
@@ -98,9 +116,9 @@ class KafkaPython(Client):
         until(enough, f"{count} records")
         return read
 
-    def consumer(self, topic: str, *, max_wait_ms: int = 500) -> Consumer:
+    def consumer(self, topic: str, *, max_wait_ms: int = 500, committed: bool = False) -> Consumer:
         consumer = KafkaConsumer(bootstrap_servers=self.address, auto_offset_reset="earliest", fetch_max_wait_ms=max_wait_ms,
-                                 allow_auto_create_topics=False)
+                                 allow_auto_create_topics=False, isolation_level=_ISOLATION[committed])
         consumer.assign([TopicPartition(topic, partition) for partition in range(self.partitions)])
         return _started(_Consumer(consumer, commits=False))
 
@@ -170,6 +188,32 @@ class _Producer(Producer):
     def send(self, records: Sequence[Record]) -> None:
         for future in [_send(self._producer, self._topic, record) for record in records]:
             future.get(timeout=SENDING_S)
+
+    def close(self) -> None:
+        self._producer.close()
+
+
+class _Transactions(Transactions):
+    def __init__(self, producer: KafkaProducer, topic: str) -> None:
+        self._producer = producer
+        self._topic = topic
+
+    def begin(self) -> None:
+        self._producer.begin_transaction()
+
+    def send(self, records: Sequence[Record]) -> None:
+        for future in [_send(self._producer, self._topic, record) for record in records]:
+            future.get(timeout=SENDING_S)
+
+    def send_offsets(self, group: str, offsets: dict[int, int]) -> None:
+        positions = {TopicPartition(self._topic, partition): OffsetAndMetadata(offset, "", -1) for partition, offset in offsets.items()}
+        self._producer.send_offsets_to_transaction(positions, group)
+
+    def commit(self) -> None:
+        self._producer.commit_transaction()
+
+    def abort(self) -> None:
+        self._producer.abort_transaction()
 
     def close(self) -> None:
         self._producer.close()

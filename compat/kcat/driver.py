@@ -72,7 +72,7 @@ class Kcat(Client):
     def producer(self, topic: str, *, idempotent: bool = False) -> Producer:
         return _Producer(self, self._topics_of(topic), idempotent)
 
-    def consumer(self, topic: str, *, max_wait_ms: int = 500) -> Consumer:
+    def consumer(self, topic: str, *, max_wait_ms: int = 500, committed: bool = False) -> Consumer:
         self._use(topic)
         consumer = KcatConsumer(self.address, ["-C", "-t", topic, "-o", "beginning"], [topic], {"fetch.wait.max.ms": max_wait_ms})
         consumer.start()
@@ -88,7 +88,7 @@ class Kcat(Client):
         member.start()
         return member
 
-    def read(self, topic: str, count: int) -> list[Record]:
+    def read(self, topic: str, count: int, *, committed: bool = False) -> list[Record]:
         return parsed(self._run("-C", "-t", topic, "-o", "beginning", "-e", "-X", "check.crcs=true", "-f", FORMAT))[0]
 
     def read_in_group(self, topic: str, group: str, count: int) -> list[Record]:

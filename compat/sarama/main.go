@@ -132,6 +132,35 @@ func (p producer) Send(_ context.Context, topic string, records []driving.Record
 
 func (p producer) Renew(string) {}
 
+type transactions struct{ producer }
+
+func (c *client) OpenTransactions(_ context.Context, id string) (driving.Transactions, error) {
+	settings := config()
+	settings.Producer.Transaction.ID = id
+	settings.Producer.Idempotent = true
+	settings.Producer.RequiredAcks = sarama.WaitForAll
+	settings.Net.MaxOpenRequests = 1
+	made, err := sarama.NewSyncProducer(c.address, settings)
+	return transactions{producer{made}}, err
+}
+
+func (t transactions) Begin() error { return t.BeginTxn() }
+
+func (t transactions) SendOffsets(_ context.Context, group, topic string, offsets map[int32]int64) error {
+	var positions []*sarama.PartitionOffsetMetadata
+	for partition, offset := range offsets {
+		positions = append(positions, &sarama.PartitionOffsetMetadata{Partition: partition, Offset: offset, LeaderEpoch: -1})
+	}
+	return t.AddOffsetsToTxn(map[string][]*sarama.PartitionOffsetMetadata{topic: positions}, group)
+}
+
+func (t transactions) End(_ context.Context, commit bool) error {
+	if commit {
+		return t.CommitTxn()
+	}
+	return t.AbortTxn()
+}
+
 // consumer returns the records of its partition consumers.
 type consumer struct {
 	sarama.Consumer
@@ -146,6 +175,9 @@ func (c *client) OpenConsumer(_ context.Context, topic string, partitions int, h
 	settings := config()
 	settings.Consumer.MaxWaitTime = how.MaxWait
 	settings.Consumer.Fetch.Default = int32(how.MaxBytes)
+	if how.Committed {
+		settings.Consumer.IsolationLevel = sarama.ReadCommitted
+	}
 	made, err := sarama.NewConsumer(c.address, settings)
 	if err != nil {
 		return nil, err

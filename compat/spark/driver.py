@@ -34,6 +34,8 @@ _ABSENT = {
     "reset": "Spark's offsets are in its checkpoint, not in a group",
     "topic_ids": "Spark does not show topic ids",
     "long_poll": "Spark fetches only up to offsets that it knows",
+    **dict.fromkeys(("commit", "abort", "txn_offsets", "fencing"), "Spark's sink writes without transactions"),
+    "read_committed": "Spark's sink writes without transactions; its source is tried with read_committed by tests/spark",
 }
 
 

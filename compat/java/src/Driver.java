@@ -33,6 +33,11 @@ public final class Driver {
         all.put("long_poll", RecordFeatures::longPoll);
         all.put("large", RecordFeatures::large);
         all.put("reconnect", LifeFeatures::reconnect);
+        all.put("commit", TransactionFeatures::commit);
+        all.put("abort", TransactionFeatures::abort);
+        all.put("read_committed", TransactionFeatures::readCommitted);
+        all.put("txn_offsets", TransactionFeatures::offsets);
+        all.put("fencing", TransactionFeatures::fencing);
         return all;
     }
 
