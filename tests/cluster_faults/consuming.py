@@ -22,6 +22,7 @@ _OUTDATED = frozenset({
     KafkaError.ILLEGAL_GENERATION, KafkaError.REBALANCE_IN_PROGRESS, KafkaError.UNKNOWN_MEMBER_ID, KafkaError._TIMED_OUT,
     KafkaError._TRANSPORT, KafkaError._WAIT_COORD, KafkaError._ASSIGNMENT_LOST, KafkaError.REQUEST_TIMED_OUT,
     KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.NOT_COORDINATOR,
+    KafkaError.UNSTABLE_OFFSET_COMMIT,
 })  # fmt: skip
 # kafka-python raises these while no broker runs, or when a broker left its metadata in the middle of a call; the next call goes on.
 _BROKER_GONE = (KafkaConnectionError, UnknownBrokerIdError)
@@ -59,28 +60,38 @@ class ConfluentConsuming(Consuming):
     """confluent-kafka."""
 
     def _run(self) -> None:
-        consumer = Consumer({
-            "bootstrap.servers": self._bootstrap, "group.id": self.group, "enable.auto.commit": False,
-            "auto.offset.reset": "earliest", "reconnect.backoff.max.ms": 500, "log_level": 0,
-        })  # fmt: skip
-        consumer.subscribe([self._topic], on_assign=self._on_assign, on_revoke=self._on_revoke)
+        consumer = self.subscribed()
         try:
             while not self.end.is_set():
-                began = now()
-                found: dict[int, list[tuple[int, str]]] = defaultdict(list)
-                messages: list[Any] = consumer.consume(200, POLL_S)
-                for message in messages:
-                    problem = message.error()
-                    if problem is None:
-                        found[message.partition()].append((message.offset(), name_of(message.value())))
-                    else:
-                        self._allow(problem)
-                for partition, records in found.items():
-                    self._received(partition, records, began)
+                found = self.poll(consumer)
                 if found:
                     self._commit(consumer, self._commits(list(found)))
         finally:
             consumer.close()
+
+    def subscribed(self) -> Consumer:
+        """A consumer that begins at the committed offsets of what it is assigned."""
+        consumer = Consumer({
+            "bootstrap.servers": self._bootstrap, "group.id": self.group, "enable.auto.commit": False,
+            "auto.offset.reset": "earliest", "reconnect.backoff.max.ms": 500, "log_level": 0,
+        })  # fmt: skip
+        consumer.subscribe([self._topic], on_assign=self.assign, on_revoke=self._on_revoke)
+        return consumer
+
+    def poll(self, consumer: Consumer) -> dict[int, list[tuple[int, str]]]:
+        """The records of one poll by partition, as (offset, value)."""
+        began = now()
+        found: dict[int, list[tuple[int, str]]] = defaultdict(list)
+        messages: list[Any] = consumer.consume(200, POLL_S)
+        for message in messages:
+            problem = message.error()
+            if problem is None:
+                found[message.partition()].append((message.offset(), name_of(message.value())))
+            else:
+                self._allow(problem)
+        for partition, records in found.items():
+            self._received(partition, records, began)
+        return found
 
     def _commit(self, consumer: Consumer, offsets: dict[int, int]) -> None:
         wanted = [TopicPartition(self._topic, partition, offset) for partition, offset in offsets.items()]
@@ -96,7 +107,8 @@ class ConfluentConsuming(Consuming):
             if answer.error is not None:
                 self._allow(answer.error)
 
-    def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+    def assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        """Read these partitions from their committed offsets on."""
         try:
             while not self.end.is_set():
                 began = now()

@@ -302,21 +302,22 @@ def _zookeeper_leader(cluster: Cluster, chance: random.Random) -> int:
     return leaders[0] if leaders else chance.choice(sorted(cluster.zookeepers))
 
 
-PROCESSES: tuple[Fault, ...] = (
+BROKERS: tuple[Fault, ...] = (
     kill_leader, kill_follower, kill_controller, kill_and_start_at_once, kill_all, stop, rolling_restart, wipe_a_follower, pause_leader,
-    pause_controller, kill_zookeeper,
+    pause_controller,
 )  # fmt: skip
-ENSEMBLE: tuple[Fault, ...] = (pause_zookeeper, stop_most_of_zookeeper)
-# They need namespaces and mounts: see tests/support/network.py.
+DISKS: tuple[Fault, ...] = (fill_disk,)
+ZOOKEEPER: tuple[Fault, ...] = (kill_zookeeper, pause_zookeeper, stop_most_of_zookeeper)
 NETWORK: tuple[Fault, ...] = (
-    fill_disk, cut_leader_from_brokers, cut_controller_from_brokers, cut_broker_from_zookeeper, cut_broker_from_all, cut_one_way,
-    cut_in_halves, cut_zookeeper_leader,
+    cut_leader_from_brokers, cut_controller_from_brokers, cut_broker_from_zookeeper, cut_broker_from_all, cut_one_way, cut_in_halves,
+    cut_zookeeper_leader,
 )  # fmt: skip
-NAMES = {fault.__name__: fault for fault in (*PROCESSES, *ENSEMBLE, *NETWORK)}
+# Faults at the same time are made in this order and repaired in the opposite one: a broker starts only if it reaches ZooKeeper.
+NAMES = {fault.__name__: fault for fault in (*BROKERS, *DISKS, *ZOOKEEPER, *NETWORK)}
 # These wait for the whole cluster: they are not combined.
 ALONE = frozenset({kill_all, rolling_restart, wipe_a_follower})
 
 
 def possible() -> list[Fault]:
-    """The faults that this process can make, of a cluster with several servers of ZooKeeper."""
-    return [*PROCESSES, *ENSEMBLE, *(NETWORK if inside() else ())]
+    """The faults that this process can make, of a cluster with several servers of ZooKeeper. See tests/support/network.py."""
+    return [*BROKERS, *ZOOKEEPER, *((*DISKS, *NETWORK) if inside() else ())]

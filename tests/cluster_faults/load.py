@@ -14,6 +14,7 @@ from confluent_kafka import Consumer, TopicPartition
 from tests.cluster_faults import transactions
 from tests.cluster_faults.client import FaultClient
 from tests.cluster_faults.consuming import ConfluentConsuming, Consuming, KafkaPythonConsuming, name_of
+from tests.cluster_faults.copying import GROUP, Copying, check_copies
 from tests.cluster_faults.java_clients import JavaClient, compile_java
 from tests.cluster_faults.journal import Journal, now
 from tests.cluster_faults.producing import ConfluentProducing, KafkaPythonProducing, Producing
@@ -62,7 +63,8 @@ class Load:
         self.transactional: list[TransactionalProducing] = []
         self.readers: list[Reading] = []
         if full and transactions.supported(cluster):
-            self.transactional = [TransactionalProducing(f"transactional-{number}", at, journal) for number in (1, 2)]
+            self.transactional = [*(TransactionalProducing(f"transactional-{number}", at, journal) for number in (1, 2)),
+                                  *(Copying(f"copier-{number}", at, TOPIC, journal) for number in (1, 2))]
             self.readers = [Reading(name, at, journal, read_committed=committed)
                             for name, committed in (("reads-committed", True), ("reads-any", False))]
         self._clients: list[FaultClient] = [*self.producers, *self.members, *self.transactional, *self.readers]
@@ -113,12 +115,11 @@ class Load:
 
     def finish(self) -> str:
         """Stop producing, read everything, let the groups do the same, and check the history; what was checked. Lost."""
-        for producer in (*self.producers, *self.transactional):
+        for producer in self.producers:
             producer.stop()
         self._cluster.until_in_sync()
         ends = self._read_all()
-        if self.readers:
-            self._read_transactions()
+        copied = self._read_transactions(ends) if self.readers else ""
 
         def read_everything() -> bool:
             self.check()
@@ -133,7 +134,7 @@ class Load:
             for partition in range(PARTITIONS):
                 self.journal.add(Complete(names, TOPIC, partition, began))
         self.check_history()
-        return self.journal.description()
+        return self.journal.description() + copied
 
     def check_history(self) -> None:
         """Lost with the anomalies of the history so far."""
@@ -168,8 +169,11 @@ class Load:
             self.journal.add(Complete((name,), TOPIC, partition, began))
         return {(TOPIC, partition): end for partition, end in ends.items()}
 
-    def _read_transactions(self) -> None:
-        """The consumers that have read all the time, and fresh ones, read transactions to the end."""
+    def _read_transactions(self, originals: dict[tuple[str, int], int]) -> str:
+        """The consumers that have read all the time, and fresh ones, read transactions to the end, when all records are copied."""
+        self._cluster.until(lambda: self.journal.committed(GROUP) == originals, f"the copiers have read everything up to {originals}")
+        for producer in self.transactional:
+            producer.stop()
         committed, every = self.readers
 
         def stable() -> dict[int, int] | None:
@@ -184,6 +188,8 @@ class Load:
         for reader in (*self.readers, *fresh):
             self._until_read(reader, ends)
             reader.complete(began)
+        places = [(partition, offset) for (_, partition), end in originals.items() for offset in range(end)]
+        return ", " + check_copies(self.journal.operations, fresh[0].name, places)
 
     def _until_read(self, reader: Reading, ends: dict[int, int]) -> None:
         def reached() -> bool:

@@ -7,7 +7,7 @@ import random
 import time
 from collections.abc import Callable, Iterable, Sequence
 
-from tests.cluster_faults.faults import ALONE, ENSEMBLE, NAMES, NETWORK, Fault, kill_and_start_at_once
+from tests.cluster_faults.faults import ALONE, DISKS, NAMES, NETWORK, ZOOKEEPER, Fault, kill_and_start_at_once
 from tests.cluster_faults.load import TOPIC, Load, compare_files
 from tests.crash.ledger import Lost
 from tests.support.broker import BrokerProcess
@@ -51,13 +51,12 @@ def run(cluster: Cluster, faults: Iterable[Sequence[Fault]], chance: random.Rand
 
 def inflict(cluster: Cluster, chance: random.Random, faults: Sequence[Fault]) -> str:
     """Make these faults, wait until the cluster has coped or some time has passed, repair them, and wait until all replicas are in sync."""
-    # Processes first, the network last: the repair is in the opposite order, since a broker starts only if it reaches ZooKeeper.
     under_way = [fault(cluster, chance) for fault in sorted(faults, key=lambda fault: _ORDER.get(fault, 0))]
     harms = [next(each) for each in under_way]
     silenced = harms[0].silenced if len(harms) == 1 else None
     if silenced is not None and faults[0] is not kill_and_start_at_once:
         cluster.until_leader_is_not(silenced, TOPIC)
-    elif len(harms) > 1 or faults[0] in (*ENSEMBLE, *NETWORK):
+    elif len(harms) > 1 or faults[0] in (*DISKS, *ZOOKEEPER, *NETWORK):
         time.sleep(chance.uniform(*_LASTS_S))
     for each in reversed(under_way):
         next(each, None)

@@ -45,6 +45,7 @@ class TransactionalProducing(FaultClient):
     def __init__(self, name: str, bootstrap: str, journal: Journal) -> None:
         super().__init__(name, bootstrap, TOPIC, journal)
         self._chance = random.Random(name)
+        self._asked_to_commit = 0
 
     def _run(self) -> None:
         producer = self._producer()
@@ -71,21 +72,10 @@ class TransactionalProducing(FaultClient):
     def _transaction(self, producer: Producer) -> bool:
         """One transaction; whether the producer can be used for another one."""
         name = f"{self.name}-transaction-{next(self._numbers)}"
-        chosen = self._chance.random()
-        asked_to_commit = 0
+        self._asked_to_commit = 0
         producer.begin_transaction()
         try:
-            for _ in range(self._chance.randint(1, _RECORDS_MAX)):
-                self._send(producer, name)
-            if chosen < _ABANDONED:
-                return False
-            self._retried(producer.flush)
-            if chosen < _ABANDONED + _ABORTED:
-                self._abort(producer, name)
-            else:
-                asked_to_commit = now()
-                self._retried(producer.commit_transaction)
-                self._ended(name, asked_to_commit, Outcome.OK, committed=True)
+            return self._work(producer, name)
         except KafkaException as error:
             try:
                 if error.args[0].txn_requires_abort():
@@ -93,10 +83,28 @@ class TransactionalProducing(FaultClient):
                     return True
             except KafkaException:
                 pass
-            if asked_to_commit:
-                self._ended(name, asked_to_commit, Outcome.UNKNOWN, committed=True)
+            if self._asked_to_commit:
+                self._ended(name, self._asked_to_commit, Outcome.UNKNOWN, committed=True)
             return False
+
+    def _work(self, producer: Producer, name: str) -> bool:
+        """What a transaction does; False to abandon it."""
+        chosen = self._chance.random()
+        for _ in range(self._chance.randint(1, _RECORDS_MAX)):
+            self._send(producer, name)
+        if chosen < _ABANDONED:
+            return False
+        self._retried(producer.flush)
+        if chosen < _ABANDONED + _ABORTED:
+            self._abort(producer, name)
+        else:
+            self._commit(producer, name)
         return True
+
+    def _commit(self, producer: Producer, name: str) -> None:
+        self._asked_to_commit = now()
+        self._retried(producer.commit_transaction)
+        self._ended(name, self._asked_to_commit, Outcome.OK, committed=True)
 
     def _abort(self, producer: Producer, name: str) -> None:
         began = now()
@@ -118,9 +126,9 @@ class TransactionalProducing(FaultClient):
     def _ended(self, name: str, began: int, outcome: Outcome, *, committed: bool) -> None:
         self._journal.add(End(self.name, next(self._numbers), name, committed, began, now(), outcome))
 
-    def _send(self, producer: Producer, transaction: str) -> None:
+    def _send(self, producer: Producer, transaction: str, suffix: str = "") -> None:
         number, partition = next(self._numbers), self._chance.randrange(PARTITIONS)
-        value, began = f"{self.name}-{number}", now()
+        value, began = f"{self.name}-{number}{suffix}", now()
 
         def delivered(error: Any, message: Any) -> None:
             outcome = Outcome.OK if error is None else Outcome.UNKNOWN
