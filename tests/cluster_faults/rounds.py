@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import random
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -39,10 +38,13 @@ def run(cluster: Cluster, faults: Iterable[Sequence[Fault]], chance: random.Rand
             load.wait_for_progress()
             say(f"{done} ({time.monotonic() - started_s:.1f} s)")
         say(load.finish())
-    except (AssertionError, Lost) as problem:
-        with contextlib.suppress(OSError):
+    except AssertionError as problem:
+        # The history up to here may say why; that of a client which has ended lacks what was under way.
+        try:
             load.check_history()
-        raise problem
+        except Lost as anomalies:
+            raise Lost(f"{problem}\n{anomalies}") from problem
+        raise
     finally:
         load.abandon()
     cluster.stop()
