@@ -2,7 +2,7 @@
 
 Partitions are read in the order of the request (of the session). The first batch is sent whole however large it is (KIP-74); what follows
 only as far as max.bytes reaches. With fewer than min.bytes the request waits in the purgatory, at most max.wait.ms, until one of its
-partitions moves. An error of a partition is returned at once.
+partitions moves, or until the next request of its session comes. An error of a partition is returned at once.
 
 `FetchReader` reads any request; `SingleFetch` is the short way for the most frequent one.
 
