@@ -48,9 +48,9 @@ EXPECTED = {
     DELETE_GROUPS: {NON_EMPTY_GROUP},
     OFFSET_DELETE: {GROUP_SUBSCRIBED_TO_TOPIC, UNKNOWN_TOPIC_OR_PARTITION},
     **{key: {SECURITY_DISABLED} for key in ACLS},
-    # No producer has initialized the transactional id; its partition may not exist.
-    **{key: {INVALID_PRODUCER_ID_MAPPING, NOT_COORDINATOR} for key in (ADD_OFFSETS_TO_TXN, END_TXN)},
-    TXN_OFFSET_COMMIT: {INVALID_PRODUCER_ID_MAPPING, COORDINATOR_NOT_AVAILABLE},
+    # No producer has initialized the transactional id; its partition may not exist, or be loading.
+    **{key: {INVALID_PRODUCER_ID_MAPPING, NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS} for key in (ADD_OFFSETS_TO_TXN, END_TXN)},
+    TXN_OFFSET_COMMIT: {INVALID_PRODUCER_ID_MAPPING, COORDINATOR_NOT_AVAILABLE, COORDINATOR_LOAD_IN_PROGRESS},
     DESCRIBE_TRANSACTIONS: {TRANSACTIONAL_ID_NOT_FOUND, NOT_COORDINATOR},
 }
 # These delete their entities: each version needs new ones.
