@@ -29,7 +29,10 @@ class Observed:
 
 
 class Ledger:
-    """`report(invariant, text)` ends the run. `now_ms`: for the timestamps of records. `committed` is called with acknowledged offsets."""
+    """`report(invariant, text)` ends the run. `now_ms`: for the timestamps of records. `committed` is called with acknowledged offsets.
+
+    `acting_coordinator(group, broker)`: the leader epoch in which this broker is the coordinator of the group, None if it is not.
+    """
 
     def __init__(self, report: Report, now_ms: Callable[[], int]) -> None:
         self.now_ms = now_ms
@@ -39,6 +42,7 @@ class Ledger:
         self.exactly_once = False  # all producers are idempotent
         self._report = report
         self.committed: Callable[[TopicPartition, int], None] = lambda partition, offset: None
+        self.acting_coordinator: Callable[[str, int], int | None] = lambda group, broker_id: None
 
     def of(self, partition: TopicPartition) -> Observed:
         """What was seen of a partition."""

@@ -88,6 +88,7 @@ class World:
         self.hosts = {number + 1: BrokerHost(self, number + 1, plan.settings) for number in range(plan.brokers)}
         self.state = ClusterState(self)
         self.ledger.committed = self.state.acknowledged
+        self.ledger.acting_coordinator = self.state.acting_coordinator
         self.convergence = Convergence(self)
         self.faults = Faults(self)
         self.healing = False

@@ -81,6 +81,7 @@ class Committer:
 
     async def _fetch(self) -> None:
         committed = self._committed
+        acting = self._ledger.acting_coordinator(self._plan.group, self._coordinator)
         topic, index = self._plan.partition
         asked = OffsetFetchRequestGroup(group_id=self._plan.group, topics=[OffsetFetchRequestTopics(name=topic, partition_indexes=[index])])
         response = await self._client.send(self._coordinator, OffsetFetchRequest(groups=[asked]), version_max=8)
@@ -90,6 +91,8 @@ class Committer:
         ((found,),) = (one.partitions for one in group.topics)
         if found.error_code:
             raise NotAvailable(ErrorCode(found.error_code).name)
+        if acting is None or acting != self._ledger.acting_coordinator(self._plan.group, self._coordinator):
+            return  # a coordinator that does not know yet that there is another one answers what it knows, as in Kafka
         if found.committed_offset < committed or found.committed_offset > self._tried:
             text = f"offset {committed} of {self._plan.group} is committed, and {found.committed_offset} is fetched"
             self._ledger.commit_lost(self.name, f"{text} ({self._tried} was the last one tried)")

@@ -14,7 +14,7 @@ from txbroker.cluster import node_paths
 from txbroker.cluster.node_data import PartitionState, decode_controller_epoch, decode_state, decode_topic
 from txbroker.cluster.partition import Partition
 from txbroker.errors import BrokerError
-from txbroker.names import TopicPartition
+from txbroker.names import OFFSETS_TOPIC, TopicPartition, java_hash
 from txbroker.testing.simulation.ensemble import Transaction
 from txbroker.wire.batch import BatchHeader, read_header
 
@@ -239,6 +239,15 @@ class ClusterState:
             node = self._world.ensemble.nodes.get(node_paths.topic(name.topic))
             if node is not None:
                 yield name, state, decode_topic(node.data).partitions[name.partition].replicas
+
+    def acting_coordinator(self, group: str, broker_id: int) -> int | None:
+        """The leader epoch in which a broker leads the partition of a group, if ZooKeeper and the broker agree."""
+        partitions = int(self._world.plan.settings["offsets.topic.num.partitions"])
+        name = TopicPartition(OFFSETS_TOPIC, (java_hash(group) & 0x7FFFFFFF) % partitions)
+        state, replica = self._states.get(name), self._replicas.get(broker_id, {}).get(name)
+        if state is None or replica is None or state.leader != broker_id or not replica.seen.is_leader:
+            return None
+        return state.leader_epoch if state.leader_epoch == replica.seen.leader_epoch else None
 
     def in_sync(self, broker_id: int) -> bool:
         """Whether a broker is in the ISR of a partition, as ZooKeeper has it."""
