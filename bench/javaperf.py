@@ -14,6 +14,7 @@ from tests.support.server import Server
 
 RECORDS_SMALL = 4_000_000
 RECORDS_KIB = 600_000
+RECORDS_IN_TRANSACTIONS = 300_000
 TIMEOUT_S = 600.0
 JAVA_OPTIONS = ("-Xmx512M", "-server", "-XX:+UseG1GC")
 
@@ -29,8 +30,9 @@ def _run(tool: str, *arguments: str) -> str:
     return java.run(tool, *arguments, timeout_s=TIMEOUT_S, options=JAVA_OPTIONS)
 
 
-def _produce(address: str, topic: str, records: int, record_bytes: int, batch_bytes: int) -> float:
-    """MiB per second."""
+def _produce(address: str, topic: str, records: int, record_bytes: int, batch_bytes: int, transaction_ms: int = 0) -> float:
+    """MiB per second. `transaction_ms`: the duration of transactions, 0 without them."""
+    transactional = ["--transactional-id", topic, "--transaction-duration-ms", str(transaction_ms)] if transaction_ms else []
     text = _run(
         "kafka-producer-perf-test",
         "--topic",
@@ -43,8 +45,9 @@ def _produce(address: str, topic: str, records: int, record_bytes: int, batch_by
         "-1",
         "--bootstrap-server",
         address,
+        *transactional,
         "--command-property",
-        "acks=1",
+        "acks=all" if transactional else "acks=1",
         "linger.ms=10",
         f"batch.size={batch_bytes}",
         "buffer.memory=67108864",
@@ -80,18 +83,18 @@ def _sample(cpu: CpuMeter, rate: float, payload_bytes: int) -> Sample:
 
 
 def _producing(
-    record_bytes: int, records: int, partitions: int, batch_bytes: int
+    record_bytes: int, records: int, partitions: int, batch_bytes: int, transaction_ms: int = 0
 ) -> Callable[[Server, Settings], AbstractContextManager[Measure]]:
     @contextmanager
     def ready(server: Server, settings: Settings) -> Iterator[Measure]:
-        name = f"perf-{record_bytes}-{batch_bytes}"
+        name = f"perf-{record_bytes}-{batch_bytes}-{transaction_ms}"
         count = int(records * settings.scale)
 
         def measure() -> Sample:
             with BrokerClient(server.address) as client:
                 client.create_topic(name, partitions)
                 cpu = CpuMeter(server.pid)
-                rate = _produce(server.address, name, count, record_bytes, batch_bytes)
+                rate = _produce(server.address, name, count, record_bytes, batch_bytes, transaction_ms)
                 sample = _sample(cpu, rate, count * record_bytes)
                 client.delete_topic(name)
             return sample
@@ -141,6 +144,15 @@ BENCHES = (
         "ProducerPerformance, 1 KiB records, 6 partitions, batch.size 131072",
         _figures(1.1),
         _producing(1024, RECORDS_KIB, 6, 131072),
+    ),
+    *(
+        Bench(
+            f"java-transactions-{duration_ms}",
+            f"ProducerPerformance, transactions of {duration_ms} ms with acks=all, 1 KiB records, 6 partitions, batch.size 16384",
+            _figures(1.0),
+            _producing(1024, RECORDS_IN_TRANSACTIONS, 6, 16384, duration_ms),
+        )
+        for duration_ms in (10, 100)
     ),
     Bench("java-consume", "ConsumerPerformance, 1 KiB records, 6 partitions, fetch phase", _figures(1.0, 2), _consuming),
 )
