@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
 from tests.support.raw import RawConnection
@@ -121,11 +121,22 @@ def content(server: Server, known: Iterable[str] = ()) -> Content:
     for isolation in ("read_uncommitted", "read_committed"):
         for each, records in _read(server, {each: low for each, (low, _) in found.starts.items()}, isolation).items():
             found.records[isolation, *each] = records
-    for each in consumer.committed(partitions, timeout=PATIENCE_S):
+    for each in until(lambda: _committed(consumer, partitions), "the coordinator of the group has loaded its offsets"):
         if each.offset >= 0:
             found.committed[each.topic, each.partition] = each.offset
     consumer.close()
     return found
+
+
+def _committed(consumer: Consumer, partitions: list[TopicPartition]) -> list[TopicPartition]:
+    """The committed offsets; none while a broker that has just started does not know the group, which librdkafka takes for an error."""
+    try:
+        found: list[TopicPartition] = consumer.committed(partitions, timeout=PATIENCE_S)
+        return found
+    except KafkaException as error:
+        if error.args[0].code() not in (KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_LOAD_IN_PROGRESS):
+            raise
+        return []
 
 
 def _consumer(server: Server, **settings: Any) -> Consumer:
