@@ -219,6 +219,11 @@ def test_what_is_refused_before_a_table_is_touched(spark: Any, broker: Server, o
         with pytest.raises(CommandFailed, match=text):
             loads(decoding, "delta")
         assert not table.exists()
+    # Here Spark fails while the numbers of the schemas are read.
+    failing = TopicSource(broker.address, [one], properties={"fetch.max.bytes": "many"})
+    with pytest.raises(CommandFailed, match=r"Invalid value many for configuration fetch\.max\.bytes"):
+        load(spark, LoadOptions(failing, str(table), format="delta", decoding=Decoding("registry", registry=str(tmp_path))))
+    assert not table.exists()
     unusable = (Decoding("avro"), Decoding("none", "schema"), Decoding("registry"), Decoding("json", "s", "folder"), Decoding(bad_max=1))
     for decoding in (*unusable, *(Decoding("registry", registry=f"http://{host}") for host in ("", "[::1"))):
         with pytest.raises(BadUsage):

@@ -67,7 +67,7 @@ class DeltaLog:
         return _Metadata(detail.id, dict(detail.properties))
 
     def _commit_files(self) -> list[Path]:
-        return sorted((path for path in self._log.iterdir() if _COMMIT_FILE.fullmatch(path.name)), reverse=True)
+        return sorted((path for path in (self._log.iterdir() if self.exists else ()) if _COMMIT_FILE.fullmatch(path.name)), reverse=True)
 
 
 def actions(path: Path, kind: str) -> Iterator[dict[str, Any]]:
