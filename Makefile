@@ -12,7 +12,7 @@ BIN := $(VENV)/bin
 export TXBROKER_TEST_CACHE ?= $(CURDIR)/.cache
 
 .DEFAULT_GOAL := help
-.PHONY: help venv run test unit sim sim-bugs prepare lint generated fuzz crash chaos crash-transactions crash-mirror crash-spark damage failovers soak overload bench bench-pipeline bench-cluster scale profile compat demo demo-spark docs clean
+.PHONY: help venv run test unit sim sim-bugs prepare lint generated fuzz crash chaos crash-transactions crash-mirror crash-spark damage failovers soak overload bench bench-pipeline bench-cluster scale profile compat compat-cluster demo demo-spark docs clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -146,6 +146,9 @@ docs: $(VENV)/.installed-docs  ## build the documentation as HTML in docs/_build
 
 compat: prepare  ## try every client with every feature, and compare with compat/TABLE.md (ARGS=...)
 	@$(BIN)/python -m compat $(ARGS)
+
+compat-cluster: prepare  ## the same with three brokers whose leaders move, and compare with compat/CLUSTER.md (ARGS=...)
+	@$(BIN)/python -m compat --brokers 3 $(ARGS)
 
 demo: prepare  ## send Debian's package index through every client and compare what arrives (ARGS=...)
 	@$(BIN)/python -m compat.demo $(ARGS)

@@ -31,14 +31,14 @@ class Board:
             self._now[title] = what
             self._draw()
 
-    def finish(self, title: str, text: str) -> None:
-        """The final line of one client."""
+    def finish(self, title: str, text: str, more: str = "") -> None:
+        """The final line of one client; `more` follows it."""
         with self._lock:
             self._done += 1
             self._now.pop(title, None)
             seconds = time.monotonic() - self._begun.pop(title, time.monotonic())
             erase = "\r\x1b[K" if self._live else ""
-            self._say(f"{erase}{title:<{_TITLE_WIDTH}} {text}  ({seconds:.0f} s)\n")
+            self._say(f"{erase}{title:<{_TITLE_WIDTH}} {text}  ({seconds:.0f} s){more}\n")
             self._draw()
 
     def _draw(self) -> None:

@@ -17,7 +17,7 @@ _KNOWN = SIMPLE | LIVING | TRANSACTIONAL
 
 
 def drive(adapter: type[Client]) -> None:
-    """Run the features named on the command line (`HOST:PORT [FEATURE ...]`), or all."""
+    """Run the features named on the command line (`HOST:PORT,... [FEATURE ...]`), or all."""
     address, *names = sys.argv[1:]
     client = adapter(address)
     introduce(client.name, client.version)

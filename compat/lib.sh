@@ -4,12 +4,13 @@ set -euo pipefail
 CHECKOUT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 CACHE=${TXBROKER_TEST_CACHE:-$CHECKOUT/.cache}/compat
 if [ $# -lt 1 ]; then
-  echo "usage: $0 HOST:PORT [FEATURE ...]" >&2
+  echo "usage: $0 HOST:PORT,... [FEATURE ...]" >&2
   exit 2
 fi
 mkdir -p "$CACHE"
-# Standard input belongs to the driver: nothing that is installed may read from it.
-exec 8<&0 </dev/null
+# Standard input belongs to the driver: nothing that is installed may read from it. Someone at a terminal confirms no changes of brokers.
+if [ -t 0 ]; then exec 8</dev/null; else exec 8<&0; fi
+exec </dev/null
 # Only one run installs at a time.
 exec 9>"$CACHE/lock"
 flock 9

@@ -1,4 +1,4 @@
-"""The features of consumers and producers that stay open during a change."""
+"""The features of consumers and producers that stay open during a change, also of leaders."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from contextlib import ExitStack, closing, suppress
 from itertools import groupby
 
 from compat.adapter import COOPERATIVE, EAGER, KEEP, PATIENCE_S, Client, Consumer, Producer, Unsupported, until
-from compat.restarting import restart_broker
+from compat.changing import move_leaders, restart_broker
 from compat.samples import ANY_TIME, Record, check_records, equal
 from compat.simple import ready_topic, until_ready
 
@@ -70,6 +70,7 @@ def _sharing(protocol: str) -> Callable[[Client, str], None]:
             with closing(client.join(topic, topic, protocol=protocol)) as second:
                 _until_shared(first, second)
                 moved = second.assignment()
+                move_leaders(topic)
                 producer.send(together)
                 read += _collect(len(together), first, second)
             _until_shared(first)
@@ -94,6 +95,7 @@ def _static(client: Client, topic: str) -> None:
             producer.send(before)
             read = _collect(len(before), first, second)
             owned, seen = second.assignment(), first.rebalances
+        move_leaders(topic)
         producer.send(away)
         second = stack.enter_context(closing(client.join(topic, topic, instance="two")))
         read += _collect(len(away), first, second)
@@ -108,14 +110,17 @@ def _topic_ids(client: Client, topic: str) -> None:
     with ExitStack() as stack:
         producer = stack.enter_context(closing(client.producer(topic)))
         consumer = stack.enter_context(closing(client.consumer(topic)))
-        _through(client, producer, consumer, 33)
+        _through(client, producer, consumer, client.records(33))
         old = _topic_id(client, topic)
         equal(_topic_id(client, topic), old, "the id, requested again")
         client.delete_topic(topic)
         until(lambda: _recreated(client, topic), "the topic is recreated")
         until_ready(client, topic, client.partitions)
         # Fewer than before: a consumer that has not noticed the change is past the end.
-        _through(client, producer, consumer, 6)
+        again = client.records(12)
+        _through(client, producer, consumer, again[:6])
+        move_leaders(topic)
+        _through(client, producer, consumer, again[6:])
     if old is None:
         raise Unsupported("it does not show topic ids; producer and consumer go on with a recreated topic")
     assert _topic_id(client, topic) != old, "the recreated topic has the id of the old one"
@@ -139,10 +144,9 @@ def _topic_id(client: Client, topic: str) -> str | None:
         return None
 
 
-def _through(client: Client, producer: Producer, consumer: Consumer, count: int) -> None:
-    records = client.records(count)
+def _through(client: Client, producer: Producer, consumer: Consumer, records: Sequence[Record]) -> None:
     producer.send(records)
-    check_records(_collect(count, consumer), records)
+    check_records(_collect(len(records), consumer), records)
 
 
 def _begin_fetch(address: str, topic: str, wait_ms: int) -> socket.socket:
@@ -170,7 +174,8 @@ def _long_poll(client: Client, topic: str) -> None:
         producer.send(records[:1])
         consumer = stack.enter_context(closing(client.consumer(topic, max_wait_ms=_WAIT_MS)))
         read += _collect(1, consumer)
-        waiting = stack.enter_context(_begin_fetch(client.address, topic, _LONGER_WAIT_MS))  # now the topic exists
+        leader = move_leaders(topic) or client.address  # now the topic exists
+        waiting = stack.enter_context(_begin_fetch(leader, topic, _LONGER_WAIT_MS))
         for record in records[1:]:
             time.sleep(_BEFORE_SENDING_S)
             producer.send([record])
@@ -188,7 +193,7 @@ def _reconnect(client: Client, topic: str) -> None:
             read = _collect(30, consumer)
             load = _Load(producer, records[30:])
             try:
-                restart_broker()
+                restart_broker(topic)
                 load.wait_for(30)
             finally:
                 sent = records[:30 + load.stop()]

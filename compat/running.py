@@ -1,4 +1,4 @@
-"""A driver as a process: reads its results, restarts the broker on request, and kills a driver that hangs."""
+"""A driver as a process: reads its results, restarts brokers and moves leaders on request, and kills a driver that hangs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import IO
 
@@ -20,23 +20,27 @@ INSTALLING_S = 900.0  # until the first line of a driver: its client may have to
 SILENCE_S = 300.0  # between two lines of a driver
 _COMPLAINT_CHARACTERS = 300
 
-Restart = Callable[[], None]
+# The brokers' part of what a driver requests for a topic; returns the address of the leader of its first partition.
+Change = Callable[[str], str]
+RESTART, MOVE = "restart", "move"
+Changes = Mapping[str, Change]
 
 
-def run_client(client: Client, address: str, features: Sequence[str], heard: Callable[[str], None], restart: Restart | None = None, *,
+def run_client(client: Client, address: str, features: Sequence[str], heard: Callable[[str], None], changes: Changes | None = None, *,
                silence_s: float = SILENCE_S) -> Row:
     """Run a client's driver; `heard` is called with each finished feature. Features without a result are `no`.
 
-    `restart` stops and starts the broker. Without it the driver's standard input is at its end, so that it cannot request a restart.
+    `changes` are RESTART of a broker, and MOVE of leaders. Without them the driver's standard input is at its end, so that it cannot
+    request any.
     """
     wanted = list(features or client.features)
     row = Row(client.title)
     with tempfile.TemporaryFile("w+") as complaints:
-        stdin = subprocess.DEVNULL if restart is None else subprocess.PIPE
+        stdin = subprocess.DEVNULL if changes is None else subprocess.PIPE
         process = subprocess.Popen([client.program, address, *features], env=_environment(client), text=True, process_group=0,
                                    stdin=stdin, stdout=subprocess.PIPE, stderr=complaints)
         with _Watch(process, INSTALLING_S) as watch:
-            trouble = _listen(process, row, heard, restart, lambda: watch.again(silence_s))
+            trouble = _listen(process, row, heard, changes, lambda: watch.again(silence_s))
             status = 0 if trouble else process.wait()
         complaints.seek(0)
         last = complaints.read().strip()[-_COMPLAINT_CHARACTERS:]
@@ -56,33 +60,31 @@ def _environment(client: Client) -> dict[str, str]:
     return environment
 
 
-def _listen(process: subprocess.Popen[str], row: Row, heard: Callable[[str], None], restart: Restart | None,
+def _listen(process: subprocess.Popen[str], row: Row, heard: Callable[[str], None], changes: Changes | None,
             alive: Callable[[], None]) -> str:
     """Read the driver's lines until it ends; a description of malformed output, if any."""
     assert process.stdout is not None
     for line in process.stdout:
         try:
             said = json.loads(line)
-            if said.get("restart"):
-                alive()
-                if restart is not None:
-                    _restart(restart, process.stdin, alive)
-                continue
-            feature = row.hear(said)
-        except (ValueError, KeyError, AttributeError):  # not JSON, or not an object with these keys
+            requested = next((kind for kind in (RESTART, MOVE) if kind in said), None)
+            feature = None if requested else row.hear(said)
+        except (ValueError, KeyError, AttributeError, TypeError):  # not JSON, or not an object with these keys
             return f"the driver printed a malformed line: {line.strip()}"
         alive()
+        if requested and changes is not None:
+            _change(changes[requested], said[requested], process.stdin, alive)
         if feature is not None:
             heard(feature)
     return ""
 
 
-def _restart(restart: Restart, answers: IO[str] | None, alive: Callable[[], None]) -> None:
+def _change(change: Change, topic: str, answers: IO[str] | None, alive: Callable[[], None]) -> None:
     assert answers is not None
-    restart()
+    leader = change(topic)
     alive()
     with contextlib.suppress(BrokenPipeError):  # the end of the driver is noticed at its output
-        answers.write("restarted\n")
+        answers.write(f"{leader}\n")
         answers.flush()
 
 

@@ -20,6 +20,7 @@ from compat.samples import Record
 T = TypeVar("T")
 _Run = Callable[[Coroutine[Any, Any, Any]], Any]
 _ISOLATION = ("read_uncommitted", "read_committed")
+_REPLICAS = 3
 _OF_THE_TOPIC = 1  # the number of a config source in DescribeConfigs
 
 
@@ -45,7 +46,9 @@ class AioKafka(Client):
         return admin
 
     def create_topic(self, topic: str, partitions: int, configs: dict[str, str]) -> None:
-        _check_topic(self._run(self._admin.create_topics([NewTopic(topic, partitions, 1, topic_configs=configs)])))
+        # Its admin client does not leave the replication factor to the broker.
+        replicas = min(len(self._run(self._admin.describe_cluster())["brokers"]), _REPLICAS)
+        _check_topic(self._run(self._admin.create_topics([NewTopic(topic, partitions, replicas, topic_configs=configs)])))
 
     def topics(self) -> set[str]:
         return set(self._run(self._admin.list_topics()))

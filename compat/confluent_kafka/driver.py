@@ -9,6 +9,7 @@ import confluent_kafka
 from confluent_kafka import (
     OFFSET_BEGINNING,
     ConsumerGroupTopicPartitions,
+    KafkaError,
     KafkaException,
     TopicCollection,
     TopicPartition,
@@ -55,7 +56,7 @@ class ConfluentKafka(Client):
         self._admin = AdminClient({"bootstrap.servers": address})
 
     def create_topic(self, topic: str, partitions: int, configs: dict[str, str]) -> None:
-        _only(self._admin.create_topics([NewTopic(topic, partitions, 1, config=configs)]))
+        _only(self._admin.create_topics([NewTopic(topic, partitions, -1, config=configs)]))
 
     def topics(self) -> set[str]:
         return set(self._admin.list_topics(timeout=_TIMEOUT_S).topics)
@@ -143,7 +144,18 @@ class ConfluentKafka(Client):
             consumer.close()
 
     def delete_records(self, topic: str, partition: int, before: int) -> None:
-        _only(self._admin.delete_records([TopicPartition(topic, partition, before)]))
+        # Its admin client takes the leader from its cached metadata, and leaves it to the application to try again.
+        until(lambda: self._delete_records(TopicPartition(topic, partition, before)), "the leader deletes records")
+
+    def _delete_records(self, wanted: TopicPartition) -> bool:
+        try:
+            _only(self._admin.delete_records([wanted]))
+        except KafkaException as problem:
+            if problem.args[0].code() not in (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.OFFSET_OUT_OF_RANGE):
+                raise  # the latter: the new leader does not know yet that the records are replicated
+            self._admin.list_topics(wanted.topic, timeout=_TIMEOUT_S)
+            return False
+        return True
 
     def config(self, topic: str, key: str) -> str:
         return str(_only(self._admin.describe_configs([ConfigResource(ResourceType.TOPIC, topic)]))[key].value)

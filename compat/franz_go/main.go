@@ -1,4 +1,4 @@
-// The driver of franz-go: HOST:PORT [FEATURE ...]; franz_go/run builds and runs it.
+// The driver of franz-go: HOST:PORT,... [FEATURE ...]; franz_go/run builds and runs it.
 package main
 
 import (
@@ -17,14 +17,14 @@ import (
 )
 
 type client struct {
-	address string
+	address []string
 	admin   *kadm.Client
 }
 
 func main() {
-	driving.Drive("franz-go", "github.com/twmb/franz-go", func(address string) (driving.Client, error) {
+	driving.Drive("franz-go", "github.com/twmb/franz-go", func(address []string) (driving.Client, error) {
 		// The largest age of the metadata that administration uses.
-		plain, err := kgo.NewClient(kgo.SeedBrokers(address), kgo.MetadataMinAge(10*time.Millisecond))
+		plain, err := kgo.NewClient(kgo.SeedBrokers(address...), kgo.MetadataMinAge(10*time.Millisecond))
 		if err != nil {
 			return nil, err
 		}
@@ -39,7 +39,7 @@ func (c *client) CreateTopic(ctx context.Context, topic string, partitions int, 
 	for key, value := range configs {
 		given[key] = &value
 	}
-	_, err := c.admin.CreateTopic(ctx, int32(partitions), 1, given, topic)
+	_, err := c.admin.CreateTopic(ctx, int32(partitions), -1, given, topic)
 	return err
 }
 
@@ -92,7 +92,7 @@ type producer struct{ *kgo.Client }
 
 func (c *client) OpenProducer(_ context.Context, how driving.How) (driving.Producer, error) {
 	options := []kgo.Opt{
-		kgo.SeedBrokers(c.address), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerBatchCompression(codecs[how.Codec]),
+		kgo.SeedBrokers(c.address...), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerBatchCompression(codecs[how.Codec]),
 		kgo.RequiredAcks(acks[how.Acks]), kgo.ProducerBatchMaxBytes(int32(how.BatchBytes)), kgo.ProducerLinger(5 * time.Millisecond),
 	}
 	if !how.Idempotent {
@@ -125,7 +125,7 @@ func (p producer) Close() error {
 type transactions struct{ producer }
 
 func (c *client) OpenTransactions(ctx context.Context, id string) (driving.Transactions, error) {
-	made, err := kgo.NewClient(kgo.SeedBrokers(c.address), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.TransactionalID(id),
+	made, err := kgo.NewClient(kgo.SeedBrokers(c.address...), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.TransactionalID(id),
 		kgo.ProducerLinger(5*time.Millisecond))
 	if err != nil {
 		return nil, err
@@ -172,7 +172,7 @@ func (c *client) consumer(how driving.Fetching, options ...kgo.Opt) (consumer, e
 	if how.Committed {
 		options = append(options, kgo.FetchIsolationLevel(kgo.ReadCommitted()))
 	}
-	made, err := kgo.NewClient(append(options, kgo.SeedBrokers(c.address), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
+	made, err := kgo.NewClient(append(options, kgo.SeedBrokers(c.address...), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 		kgo.FetchMaxWait(how.MaxWait), kgo.FetchMaxPartitionBytes(int32(how.MaxBytes)), kgo.HeartbeatInterval(300*time.Millisecond))...)
 	return consumer{made}, err
 }

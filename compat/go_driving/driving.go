@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	patience = 90 * time.Second // for a feature
-	grace    = 5 * time.Second  // for one that ignores its context
+	patience = 180 * time.Second // for a feature
+	grace    = 5 * time.Second   // for one that ignores its context
 )
 
 type feature struct {
@@ -35,10 +35,10 @@ var features = []feature{
 	{"fencing", driver.fencing},
 }
 
-// Drive runs the features named on the command line (HOST:PORT [FEATURE ...]), or all, and prints a line of JSON for each. `module` is the
+// Drive runs the features named on the command line (HOST:PORT,... [FEATURE ...]), or all, and prints a line of JSON for each. `module` is the
 // client's Go module, whose version is printed.
-func Drive(name, module string, open func(address string) (Client, error)) {
-	client, err := open(os.Args[1])
+func Drive(name, module string, open func(addresses []string) (Client, error)) {
+	client, err := open(strings.Split(os.Args[1], ","))
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)

@@ -60,6 +60,15 @@ func (d driver) sent(ctx context.Context, topic string, n int, how How) ([]Recor
 	return records, d.send(ctx, topic, records, how)
 }
 
+// sentAndMoved also moves the leaders after that.
+func (d driver) sentAndMoved(ctx context.Context, topic string, n int) ([]Record, error) {
+	records, err := d.sent(ctx, topic, n, plain)
+	if err != nil {
+		return nil, err
+	}
+	return records, moved(ctx, topic)
+}
+
 func (d driver) send(ctx context.Context, topic string, records []Record, how How) error {
 	producer, err := d.OpenProducer(ctx, how)
 	if err != nil {
@@ -75,7 +84,7 @@ func (d driver) readBack(ctx context.Context, topic string, expected []Record, h
 		ends[record.Partition] = max(ends[record.Partition], record.Offset+1)
 	}
 	for partition, end := range ends {
-		if _, last, err := d.FirstAndLast(ctx, topic, partition); err != nil || last != end {
+		if _, last, err := d.firstAndLast(ctx, topic, partition); err != nil || last != end {
 			return either(err, "partition %d ends at %d instead of %d", partition, last, end)
 		}
 	}
@@ -118,9 +127,28 @@ func (d driver) idempotence(ctx context.Context, topic string) error {
 	return d.there(ctx, topic, 3*count, how)
 }
 
+// there and back, through one producer; the leaders move in the middle.
 func (d driver) there(ctx context.Context, topic string, n int, how How) error {
-	records, err := d.sent(ctx, topic, n, how)
+	records, err := samples(n)
 	if err != nil {
+		return err
+	}
+	if err := d.readyTopic(ctx, topic, partitions, nil); err != nil {
+		return err
+	}
+	producer, err := d.OpenProducer(ctx, how)
+	if err != nil {
+		return err
+	}
+	half := partitions * (n / partitions / 2)
+	err = producer.Send(ctx, topic, records[:half])
+	if err == nil {
+		err = moved(ctx, topic)
+	}
+	if err == nil {
+		err = producer.Send(ctx, topic, records[half:])
+	}
+	if err := errors.Join(err, producer.Close()); err != nil {
 		return err
 	}
 	return d.readBack(ctx, topic, records, prompt)
@@ -140,10 +168,15 @@ func (d driver) acks(ctx context.Context, topic string) error {
 		if err := d.send(ctx, topic, records[33*i:33*(i+1)], how); err != nil {
 			return fmt.Errorf("acks=%s: %w", acks, err)
 		}
+		if acks == "1" {
+			if err := moved(ctx, topic); err != nil {
+				return err
+			}
+		}
 	}
 	for partition := range int32(partitions) {
 		err = until(ctx, "records sent without acknowledgement", func() (bool, error) {
-			_, last, err := d.FirstAndLast(ctx, topic, partition)
+			_, last, err := d.firstAndLast(ctx, topic, partition)
 			return last == 22, err
 		})
 		if err != nil {
@@ -168,8 +201,14 @@ func (d driver) longPoll(ctx context.Context, topic string) error {
 		return err
 	}
 	defer producer.Close()
-	begun := time.Now()
+	var took time.Duration
 	for i := range 10 {
+		if i == 5 {
+			if err := moved(ctx, topic); err != nil {
+				return err
+			}
+		}
+		begun := time.Now()
 		record := Record{Offset: int64(i), Timestamp: baseTimestamp, Value: fmt.Appendf(nil, "record %d", i)}
 		if err := producer.Send(ctx, topic, []Record{record}); err != nil {
 			return err
@@ -181,12 +220,13 @@ func (d driver) longPoll(ctx context.Context, topic string) error {
 		if err := check(read, []Record{record}, d.EmptyIsNull()); err != nil {
 			return err
 		}
+		took += time.Since(begun)
 		// Meanwhile the consumer sends its next fetch.
-		if _, _, err := d.FirstAndLast(ctx, topic, 0); err != nil {
+		if _, _, err := d.firstAndLast(ctx, topic, 0); err != nil {
 			return err
 		}
 	}
-	if took := time.Since(begun); took >= longWait {
+	if took >= longWait {
 		return fmt.Errorf("ten records took %v, with a longest wait of %v for one", took, longWait)
 	}
 	return nil
@@ -206,6 +246,9 @@ func (d driver) large(ctx context.Context, topic string) error {
 	how := plain
 	how.BatchBytes = 12_000_000
 	if err := d.send(ctx, topic, records, how); err != nil {
+		return err
+	}
+	if err := moved(ctx, topic); err != nil {
 		return err
 	}
 	return d.readBack(ctx, topic, records, Fetching{MaxWait: prompt.MaxWait, MaxBytes: how.BatchBytes})

@@ -11,8 +11,11 @@ func (d driver) topics(ctx context.Context, topic string) error {
 	if err := d.readyTopic(ctx, topic, 3, map[string]string{"segment.bytes": "1048576"}); err != nil {
 		return err
 	}
-	if there, err := d.listed(ctx, topic); !there || err != nil {
-		return either(err, "the topic is not in the list")
+	if err := until(ctx, "the topic is in the list", func() (bool, error) { return d.listed(ctx, topic) }); err != nil {
+		return err
+	}
+	if err := moved(ctx, topic); err != nil {
+		return err
 	}
 	if err := d.expectConfig(ctx, topic, "segment.bytes", "1048576"); err != nil {
 		return err
@@ -62,7 +65,7 @@ func (d driver) topicIDs(ctx context.Context, topic string) error {
 		return err
 	}
 	defer consumer.Close()
-	through := func() error {
+	through := func(records []Record) error {
 		if err := producer.Send(ctx, topic, records); err != nil {
 			return fmt.Errorf("send: %w", err)
 		}
@@ -72,7 +75,7 @@ func (d driver) topicIDs(ctx context.Context, topic string) error {
 		}
 		return check(read, records, d.EmptyIsNull())
 	}
-	if err := through(); err != nil {
+	if err := through(records); err != nil {
 		return err
 	}
 	if again, err := d.TopicID(ctx, topic); err != nil || again != first {
@@ -88,15 +91,25 @@ func (d driver) topicIDs(ctx context.Context, topic string) error {
 	if err := consumer.Renew(); err != nil {
 		return fmt.Errorf("the new topic: %w", err)
 	}
-	if err := through(); err != nil {
+	if err := through(records[:15]); err != nil {
 		return fmt.Errorf("the new topic: %w", err)
+	}
+	if err := moved(ctx, topic); err != nil {
+		return err
+	}
+	if err := through(records[15:]); err != nil {
+		return fmt.Errorf("the new topic with other leaders: %w", err)
 	}
 	return nil
 }
 
 // identified makes a topic and returns its id.
 func (d driver) identified(ctx context.Context, topic string) (string, error) {
-	if err := d.readyTopic(ctx, topic, partitions, nil); err != nil {
+	// A topic cannot be created again before its deletion has ended, which clients do not see.
+	if err := patiently(ctx, func() error { return d.CreateTopic(ctx, topic, partitions, map[string]string{"retention.ms": "-1"}) }); err != nil {
+		return "", fmt.Errorf("create: %w", err)
+	}
+	if err := d.led(ctx, topic, partitions); err != nil {
 		return "", err
 	}
 	id, err := d.TopicID(ctx, topic)
@@ -107,16 +120,16 @@ func (d driver) identified(ctx context.Context, topic string) (string, error) {
 }
 
 func (d driver) offsets(ctx context.Context, topic string) error {
-	if _, err := d.sent(ctx, topic, 99, plain); err != nil {
+	if _, err := d.sentAndMoved(ctx, topic, 99); err != nil {
 		return err
 	}
-	first, last, err := d.FirstAndLast(ctx, topic, 0)
+	first, last, err := d.firstAndLast(ctx, topic, 0)
 	if err != nil || first != 0 || last != 33 {
 		return either(err, "first and last are %d and %d", first, last)
 	}
 	tenth := baseTimestamp + 10*partitions*stepMs
 	for timestamp, want := range map[int64]int64{tenth: 10, tenth + 1: 11} {
-		if at, err := d.OffsetAt(ctx, topic, 0, timestamp); err != nil || at != want {
+		if at, err := d.offsetAt(ctx, topic, 0, timestamp); err != nil || at != want {
 			return either(err, "at %d is %d, not %d", timestamp, at, want)
 		}
 	}
@@ -124,14 +137,17 @@ func (d driver) offsets(ctx context.Context, topic string) error {
 }
 
 func (d driver) deleteRecords(ctx context.Context, topic string) error {
-	records, err := d.sent(ctx, topic, 99, plain)
+	records, err := d.sentAndMoved(ctx, topic, 99)
 	if err != nil {
 		return err
 	}
-	if err := d.DeleteRecords(ctx, topic, 0, 20); err != nil {
+	if err := patiently(ctx, func() error { return d.DeleteRecords(ctx, topic, 0, 20) }); err != nil {
 		return fmt.Errorf("delete: %w", err)
 	}
-	if first, _, err := d.FirstAndLast(ctx, topic, 0); err != nil || first != 20 {
+	if err := moved(ctx, topic); err != nil {
+		return err
+	}
+	if first, _, err := d.firstAndLast(ctx, topic, 0); err != nil || first != 20 {
 		return either(err, "the first offset is %d instead of 20", first)
 	}
 	left := slices.DeleteFunc(records, func(r Record) bool { return r.Partition == 0 && r.Offset < 20 })
@@ -147,6 +163,9 @@ func (d driver) configs(ctx context.Context, topic string) error {
 		if err := d.expectConfig(ctx, topic, key, value); err != nil {
 			return err
 		}
+	}
+	if err := moved(ctx, topic); err != nil {
+		return err
 	}
 	other := "600000"
 	for _, step := range []struct {

@@ -1,4 +1,4 @@
-// The driver of kafka-go: HOST:PORT [FEATURE ...]; kafka_go/run builds and runs it.
+// The driver of kafka-go: HOST:PORT,... [FEATURE ...]; kafka_go/run builds and runs it.
 package main
 
 import (
@@ -14,15 +14,15 @@ import (
 )
 
 type client struct {
-	address string
+	address []string
 	admin   *kafka.Client
 }
 
 func main() {
-	driving.Drive("kafka-go", "github.com/segmentio/kafka-go", func(address string) (driving.Client, error) {
+	driving.Drive("kafka-go", "github.com/segmentio/kafka-go", func(address []string) (driving.Client, error) {
 		// The largest age of the metadata that administration uses; also the time limit of metadata requests.
 		transport := &kafka.Transport{MetadataTTL: time.Second}
-		return &client{address, &kafka.Client{Addr: kafka.TCP(address), Transport: transport}}, nil
+		return &client{address, &kafka.Client{Addr: kafka.TCP(address...), Transport: transport}}, nil
 	})
 }
 
@@ -30,7 +30,7 @@ func main() {
 func (c *client) EmptyIsNull() bool { return true }
 
 func (c *client) CreateTopic(ctx context.Context, topic string, partitions int, configs map[string]string) error {
-	made := kafka.TopicConfig{Topic: topic, NumPartitions: partitions, ReplicationFactor: 1}
+	made := kafka.TopicConfig{Topic: topic, NumPartitions: partitions, ReplicationFactor: -1}
 	for key, value := range configs {
 		made.ConfigEntries = append(made.ConfigEntries, kafka.ConfigEntry{ConfigName: key, ConfigValue: value})
 	}

@@ -35,7 +35,7 @@ func (c *client) Join(_ context.Context, topic string, as driving.Membership) (d
 		return nil, driving.Lacks("it does not support static members")
 	}
 	group, err := kafka.NewConsumerGroup(kafka.ConsumerGroupConfig{
-		ID: as.Group, Brokers: []string{c.address}, Topics: []string{topic}, GroupBalancers: []kafka.GroupBalancer{kafka.RangeGroupBalancer{}},
+		ID: as.Group, Brokers: c.address, Topics: []string{topic}, GroupBalancers: []kafka.GroupBalancer{kafka.RangeGroupBalancer{}},
 		StartOffset: kafka.FirstOffset, HeartbeatInterval: 300 * time.Millisecond, JoinGroupBackoff: 100 * time.Millisecond,
 	})
 	if err != nil {

@@ -24,7 +24,7 @@ func (c *client) OpenProducer(_ context.Context, how driving.How) (driving.Produ
 	}
 	chosen := kafka.BalancerFunc(func(message kafka.Message, _ ...int) int { return message.WriterData.(int) })
 	return producer{&kafka.Writer{
-		Addr: kafka.TCP(c.address), Balancer: chosen, Compression: codecs[how.Codec], RequiredAcks: acks[how.Acks], BatchSize: 50,
+		Addr: kafka.TCP(c.address...), Balancer: chosen, Compression: codecs[how.Codec], RequiredAcks: acks[how.Acks], BatchSize: 50,
 		BatchBytes: int64(max(how.BatchBytes, 1<<20)), BatchTimeout: 5 * time.Millisecond, Transport: &kafka.Transport{},
 	}}, nil
 }
@@ -64,7 +64,7 @@ func (c *client) OpenConsumer(_ context.Context, topic string, partitions int, h
 
 func (c *client) reader(topic string, partition int, how driving.Fetching) *kafka.Reader {
 	return kafka.NewReader(kafka.ReaderConfig{
-		Brokers: []string{c.address}, Topic: topic, Partition: partition, MaxWait: how.MaxWait, MaxBytes: how.MaxBytes, ReadLagInterval: -1,
+		Brokers: c.address, Topic: topic, Partition: partition, MaxWait: how.MaxWait, MaxBytes: how.MaxBytes, ReadLagInterval: -1,
 	})
 }
 

@@ -45,7 +45,7 @@ class KafkaPython(Client):
         self._admin = KafkaAdminClient(bootstrap_servers=address)
 
     def create_topic(self, topic: str, partitions: int, configs: dict[str, str]) -> None:
-        self._admin.create_topics({topic: {"num_partitions": partitions, "replication_factor": 1, "configs": configs}})
+        self._admin.create_topics({topic: {"num_partitions": partitions, "replication_factor": -1, "configs": configs}})
 
     def topics(self) -> set[str]:
         return set(self._admin.list_topics())

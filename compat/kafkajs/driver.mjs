@@ -1,4 +1,4 @@
-// The driver of kafkajs: HOST:PORT [FEATURE ...]; kafkajs/run installs and runs it.
+// The driver of kafkajs: HOST:PORT,... [FEATURE ...]; kafkajs/run installs and runs it.
 
 import { createRequire } from 'node:module'
 import path from 'node:path'
@@ -16,7 +16,7 @@ const CODECS = {
 const ACKS = { 0: 0, 1: 1, all: -1 }
 
 const [address, ...wanted] = process.argv.slice(2)
-const kafka = new Kafka({ clientId: 'compat', brokers: [address], logLevel: logLevel.ERROR, logCreator: () => said })
+const kafka = new Kafka({ clientId: 'compat', brokers: address.split(','), logLevel: logLevel.ERROR, logCreator: () => said })
 const admin = kafka.admin()
 
 function said({ log }) {
@@ -171,7 +171,7 @@ async function setConfig(topic, key, value) {
 const client = {
   async createTopic(topic, numPartitions, given) {
     const configEntries = Object.entries(given).map(([name, value]) => ({ name, value }))
-    await admin.createTopics({ topics: [{ topic, numPartitions, replicationFactor: 1, configEntries }], waitForLeaders: false })
+    await admin.createTopics({ topics: [{ topic, numPartitions, replicationFactor: -1, configEntries }], waitForLeaders: false })
   },
   topics: () => admin.listTopics(),
   partitionsWithLeaders,

@@ -15,13 +15,14 @@
 
 import fs from 'node:fs'
 import path from 'node:path'
+import { print } from './changing.mjs'
 import { groupFeatures } from './groups.mjs'
 import { recordFeatures } from './records.mjs'
-import { reconnect } from './restart.mjs'
+import { reconnect } from './reconnect.mjs'
 import { topicFeatures } from './topics.mjs'
 import { Fault, Lacks } from './waiting.mjs'
 
-const PATIENCE_MS = 90_000 // for a feature
+const PATIENCE_MS = 180_000 // for a feature
 const ORDER = [
   'topics', 'none', 'gzip', 'snappy', 'lz4', 'zstd', 'acks', 'idempotence', 'group', 'eager', 'cooperative', 'static', 'offsets', 'delete_records',
   'configs', 'groups', 'reset', 'topic_ids', 'long_poll', 'large', 'reconnect',
@@ -47,7 +48,7 @@ async function attempt(feature, client, topic) {
     ending.signal.addEventListener('abort', () => clearTimeout(timer))
   })
   try {
-    await Promise.race([features[feature](client, topic, print), late])
+    await Promise.race([features[feature](client, topic), late])
     return { ok: true, detail: '' }
   } catch (problem) {
     if (problem instanceof Lacks) return { ok: null, detail: problem.message }
@@ -57,8 +58,4 @@ async function attempt(feature, client, topic) {
   } finally {
     ending.abort()
   }
-}
-
-function print(line) {
-  fs.writeSync(1, JSON.stringify(line) + '\n')
 }

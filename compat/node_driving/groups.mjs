@@ -1,9 +1,10 @@
 // Features about groups.
 
 import assert from 'node:assert/strict'
+import { moved } from './changing.mjs'
 import { readyTopic, send, using } from './records.mjs'
 import { check, place, plainRecord, samples } from './samples.mjs'
-import { until } from './waiting.mjs'
+import { patiently, until } from './waiting.mjs'
 
 const SHARED = 4 // partitions that members share
 const BURST = 5 // records to each of them
@@ -22,6 +23,7 @@ async function group(client, topic) {
   await readyTopic(client, topic)
   await send(client, topic, records)
   const first = await readInGroup(client, topic, topic, 40)
+  await moved(topic)
   check([...first, ...await readInGroup(client, topic, topic, records.length - 40)], records)
 }
 
@@ -32,7 +34,8 @@ async function reset(client, topic) {
   await readInGroup(client, topic, topic, records.length)
   for (const to of [{ 0: 0, 1: 0, 2: 0 }, { 0: 20, 1: 30, 2: 33 }]) {
     await emptied(client, topic)
-    await client.setGroupOffsets(topic, topic, to)
+    await moved(topic)
+    await patiently(() => client.setGroupOffsets(topic, topic, to))
     const expected = records.filter(({ partition, offset }) => offset >= to[partition])
     check(await readInGroup(client, topic, topic, expected.length), expected)
   }
@@ -40,7 +43,7 @@ async function reset(client, topic) {
 
 async function emptied(client, name) {
   await until(async () => {
-    const { state, members } = await client.group(name)
+    const { state, members } = await patiently(() => client.group(name))
     return state.toLowerCase() === 'empty' && members === 0
   }, 'the group is empty')
 }
@@ -53,9 +56,10 @@ async function groups(client, topic) {
     const { state, members } = await client.group(topic)
     assert.deepEqual([state.toLowerCase(), members], ['stable', 1])
   })
+  await moved(topic)
   await emptied(client, topic)
-  await client.deleteGroup(topic)
-  await until(async () => !(await client.groups()).includes(topic), 'the group is deleted')
+  await patiently(() => client.deleteGroup(topic))
+  await until(async () => !(await patiently(() => client.groups())).includes(topic), 'the group is deleted')
 }
 
 // Two members share four partitions, then one leaves and the other gets all; nothing is lost or read twice.
@@ -67,11 +71,12 @@ function rebalanced(cooperative) {
       await untilShared(first)
       await burst(client, topic, 0)
       await untilRead(1, first)
-      let moved
+      let given
       const second = await attend(client, topic, as)
       await using(second, async () => {
         await untilShared(first, second)
-        moved = second.assignment()
+        given = second.assignment()
+        await moved(topic)
         await burst(client, topic, 1)
         await untilRead(2, first, second)
       })
@@ -79,7 +84,7 @@ function rebalanced(cooperative) {
       await burst(client, topic, 2)
       await untilRead(3, first, second)
       // A cooperative assignor never revokes partitions that remain with a member.
-      if (cooperative) assert.deepEqual(first.revoked().sort(), moved, 'what was revoked, and what moved')
+      if (cooperative) assert.deepEqual(first.revoked().sort(), given, 'what was revoked, and what moved')
       else assert(first.revoked().length, 'nothing was revoked from the member that remained')
     })
   }
@@ -98,6 +103,7 @@ async function statically(client, topic) {
       const [leaver, stayer] = [members[i], members[1 - i]]
       const [had, before] = [leaver.assignment(), stayer.rebalances()]
       await leaver.close()
+      await moved(topic)
       members[i] = await attend(client, topic, { group: topic, instance })
       all.push(members[i])
       await untilShared(...members)
@@ -144,7 +150,7 @@ async function attend(client, topic, as) {
   const goOn = async () => {
     while (!attendee.ended) {
       const some = await member.arrived.next()
-      await member.commit(some)
+      await patiently(() => member.commit(some)) // the coordinator may have moved
       attendee.read.push(...some)
     }
   }

@@ -2,8 +2,9 @@
 
 import assert from 'node:assert/strict'
 import crypto from 'node:crypto'
+import { moved } from './changing.mjs'
 import { check, COUNT, PARTITIONS, plainRecord, samples } from './samples.mjs'
-import { until } from './waiting.mjs'
+import { patiently, until } from './waiting.mjs'
 
 const AT_ONCE = 66 // records in one send: several batches
 const LARGE_BYTES = 10_000_000
@@ -39,28 +40,36 @@ export async function using(opened, work) {
 }
 
 export async function send(client, topic, records, how = {}) {
-  await using(client.openProducer({ ...PLAIN, ...how }), async producer => {
-    for (let start = 0; start < records.length; start += AT_ONCE) {
-      await producer.send(topic, records.slice(start, start + AT_ONCE))
-    }
-  })
+  await using(client.openProducer({ ...PLAIN, ...how }), producer => sendThrough(producer, topic, records))
+}
+
+async function sendThrough(producer, topic, records) {
+  for (let start = 0; start < records.length; start += AT_ONCE) {
+    await producer.send(topic, records.slice(start, start + AT_ONCE))
+  }
 }
 
 // Read all records of the topic; nothing may follow them.
 export async function readBack(client, topic, expected, fetching = PROMPT) {
   const ends = new Map()
   for (const { partition, offset } of expected) ends.set(partition, Math.max(ends.get(partition) ?? 0, offset + 1))
-  for (const [partition, end] of ends) assert.equal((await client.firstAndLast(topic, partition))[1], end, `the end of ${partition}`)
+  for (const [partition, end] of ends) assert.equal((await patiently(() => client.firstAndLast(topic, partition)))[1], end, `the end of ${partition}`)
   await using(client.openConsumer(topic, ends.size, fetching), async consumer => {
     check(await consumer.arrived.take(expected.length), expected)
   })
 }
 
+// Through one producer; the leaders move in the middle.
 function throughAndBack(how, count = COUNT) {
   return async (client, topic) => {
     const records = samples(count)
+    const half = PARTITIONS * Math.floor(count / PARTITIONS / 2)
     await readyTopic(client, topic)
-    await send(client, topic, records, how)
+    await using(client.openProducer({ ...PLAIN, ...how }), async producer => {
+      await sendThrough(producer, topic, records.slice(0, half))
+      await moved(topic)
+      await sendThrough(producer, topic, records.slice(half))
+    })
     await readBack(client, topic, records)
   }
 }
@@ -69,9 +78,10 @@ async function acks(client, topic) {
   const records = samples(66)
   await readyTopic(client, topic)
   await send(client, topic, records.slice(0, 33), { acks: '1' })
+  await moved(topic)
   await send(client, topic, records.slice(33), { acks: '0' })
   for (let partition = 0; partition < PARTITIONS; partition++) {
-    await until(async () => (await client.firstAndLast(topic, partition))[1] === 22, 'records sent without acknowledgement')
+    await until(async () => (await patiently(() => client.firstAndLast(topic, partition)))[1] === 22, 'records sent without acknowledgement')
   }
   await readBack(client, topic, records)
 }
@@ -81,14 +91,16 @@ async function longPoll(client, topic) {
   await readyTopic(client, topic, 1)
   await using(client.openConsumer(topic, 1, { ...PROMPT, maxWaitMs: LONG_WAIT_MS }), consumer =>
     using(client.openProducer(PLAIN), async producer => {
-      const begun = Date.now()
+      let took = 0
       for (let i = 0; i < 10; i++) {
+        if (i === 5) await moved(topic)
+        const begun = Date.now()
         const record = plainRecord(0, i, `record ${i}`)
         await producer.send(topic, [record])
         check(await consumer.arrived.take(1), [record])
-        await client.firstAndLast(topic, 0) // meanwhile the consumer sends its next fetch
+        took += Date.now() - begun
+        await patiently(() => client.firstAndLast(topic, 0)) // meanwhile the consumer sends its next fetch
       }
-      const took = Date.now() - begun
       assert(took < LONG_WAIT_MS, `ten records took ${took} ms, with a longest wait of ${LONG_WAIT_MS} ms for one`)
     }))
 }
@@ -100,6 +112,7 @@ async function large(client, topic) {
   await using(client.openProducer(PLAIN), async producer => {
     for (const record of records) await producer.send(topic, [record])
   })
+  await moved(topic)
   await readBack(client, topic, records, { ...PROMPT, maxBytes: MESSAGE_BYTES_MAX })
 }
 

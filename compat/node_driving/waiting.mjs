@@ -3,6 +3,7 @@
 import assert from 'node:assert/strict'
 
 const PATIENCE_MS = 60_000
+const RETRYING_MS = 30_000
 
 export class Lacks extends Error {}
 export class Fault extends Error {}
@@ -14,6 +15,19 @@ export async function until(condition, what) {
     if (value) return value
     assert(Date.now() < deadline, `after ${PATIENCE_MS / 1000} s still waiting for: ${typeof what === 'function' ? what() : what}`)
     await pause()
+  }
+}
+
+// Retries a request of an admin client while leaders and coordinators move: these clients leave retries to the application.
+export async function patiently(step) {
+  const deadline = Date.now() + RETRYING_MS
+  for (;;) {
+    try {
+      return await step()
+    } catch (problem) {
+      if (problem instanceof Lacks || problem instanceof Fault || Date.now() > deadline) throw problem
+      await pause()
+    }
   }
 }
 

@@ -7,4 +7,4 @@ import { pathToFileURL } from 'node:url'
 const require = createRequire(path.join(process.env.CLIENT_PLACE, 'driver.js'))
 
 export const kafka = await import(pathToFileURL(require.resolve('@platformatic/kafka')))
-export const options = { clientId: 'compat', bootstrapBrokers: [process.argv[2]], timeout: 30_000, retries: true, retryDelay: 100 }
+export const options = { clientId: 'compat', bootstrapBrokers: process.argv[2].split(','), timeout: 30_000, retries: true, retryDelay: 100 }

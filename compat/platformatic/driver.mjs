@@ -1,4 +1,4 @@
-// The driver of @platformatic/kafka: HOST:PORT [FEATURE ...]; platformatic/run installs and runs it.
+// The driver of @platformatic/kafka: HOST:PORT,... [FEATURE ...]; platformatic/run installs and runs it.
 
 import { drive } from '../node_driving/driving.mjs'
 import { kafka, options } from './client.mjs'
@@ -35,7 +35,7 @@ async function setConfig(topic, name, value) {
 
 const client = {
   createTopic: (topic, partitions, configs) => admin.createTopics({
-    topics: [topic], partitions, replicas: 1, configs: Object.entries(configs).map(([name, value]) => ({ name, value })),
+    topics: [topic], partitions, replicas: -1, configs: Object.entries(configs).map(([name, value]) => ({ name, value })),
   }),
   topics: () => admin.listTopics(),
   partitionsWithLeaders: async topic => (await described(topic)).partitions.filter(({ leader }) => leader >= 0).length,

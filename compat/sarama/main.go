@@ -1,4 +1,4 @@
-// The driver of sarama: HOST:PORT [FEATURE ...]; sarama/run builds and runs it.
+// The driver of sarama: HOST:PORT,... [FEATURE ...]; sarama/run builds and runs it.
 package main
 
 import (
@@ -22,13 +22,13 @@ type client struct {
 }
 
 func main() {
-	driving.Drive("sarama", "github.com/IBM/sarama", func(address string) (driving.Client, error) {
-		plain, err := sarama.NewClient([]string{address}, config())
+	driving.Drive("sarama", "github.com/IBM/sarama", func(address []string) (driving.Client, error) {
+		plain, err := sarama.NewClient(address, config())
 		if err != nil {
 			return nil, err
 		}
 		admin, err := sarama.NewClusterAdminFromClient(plain)
-		return &client{[]string{address}, admin, plain}, err
+		return &client{address, admin, plain}, err
 	})
 }
 
@@ -52,7 +52,7 @@ func (c *client) CreateTopic(_ context.Context, topic string, partitions int, co
 	for key, value := range configs {
 		entries[key] = &value
 	}
-	return c.admin.CreateTopic(topic, &sarama.TopicDetail{NumPartitions: int32(partitions), ReplicationFactor: 1, ConfigEntries: entries}, false)
+	return c.admin.CreateTopic(topic, &sarama.TopicDetail{NumPartitions: int32(partitions), ReplicationFactor: -1, ConfigEntries: entries}, false)
 }
 
 func (c *client) Topics(context.Context) ([]string, error) {
@@ -383,7 +383,11 @@ func (c *client) OffsetAt(_ context.Context, topic string, partition int32, time
 }
 
 func (c *client) DeleteRecords(_ context.Context, topic string, partition int32, before int64) error {
-	return c.admin.DeleteRecords(topic, map[int32]int64{partition: before})
+	err := c.admin.DeleteRecords(topic, map[int32]int64{partition: before})
+	if err != nil { // it does not look for the leader again itself
+		return errors.Join(err, c.client.RefreshMetadata(topic))
+	}
+	return nil
 }
 
 func (c *client) Config(_ context.Context, topic, key string) (string, error) {
@@ -414,6 +418,9 @@ func (c *client) Group(_ context.Context, group string) (driving.GroupDescriptio
 	described, err := c.admin.DescribeConsumerGroups([]string{group})
 	if err != nil {
 		return driving.GroupDescription{}, err
+	}
+	if described[0].Err != sarama.ErrNoError { // it does not look for the coordinator again itself
+		return driving.GroupDescription{}, errors.Join(described[0].Err, c.client.RefreshCoordinator(group))
 	}
 	return driving.GroupDescription{State: described[0].State, Members: len(described[0].Members)}, nil
 }

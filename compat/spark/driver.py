@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from compat.adapter import Unsupported, until
+from compat.changing import move_leaders, restart_broker
 from compat.kafka_python.driver import KafkaPython
 from compat.matrix import CLIENTS, FEATURES
-from compat.restarting import restart_broker
 from compat.samples import BASE_TIMESTAMP, STEP_MS, Record, check_records, equal, sample_records
 from compat.saying import attempt, introduce
 from compat.simple import CODECS, ready_topic
@@ -54,6 +54,7 @@ def _codec(codec: str) -> Callable[[_Bench, str], None]:
         ready_topic(bench.plain, topic)
         ready_topic(bench.plain, written)
         bench.plain.produce(topic, records, codec=codec)
+        move_leaders(topic)
         check_records(bench.spark.read(topic), records)
         expected = bench.spark.write(written, records, kafka__compression__type=codec)
         check_records(bench.plain.read(written, len(expected)), expected)
@@ -66,6 +67,7 @@ def _acks(bench: _Bench, topic: str) -> None:
     ready_topic(bench.plain, topic)
     records = sample_records(66)
     expected = bench.spark.write(topic, records[:33], kafka__acks="1", kafka__enable__idempotence="false")
+    move_leaders(topic)
     expected += bench.spark.write(topic, records[33:], kafka__acks="0", kafka__enable__idempotence="false")
     check_records(bench.plain.read(topic, len(expected)), expected)
 
@@ -73,6 +75,7 @@ def _acks(bench: _Bench, topic: str) -> None:
 def _idempotence(bench: _Bench, topic: str) -> None:
     ready_topic(bench.plain, topic)
     expected = bench.spark.write(topic, sample_records(990), kafka__enable__idempotence="true", kafka__batch__size="4000")
+    move_leaders(topic)
     check_records(bench.spark.read(topic), expected)
 
 
@@ -82,6 +85,7 @@ def _stream(bench: _Bench, topic: str) -> None:
     records = sample_records(120)
     bench.plain.produce(topic, records[:90])
     equal(_run(bench, topic), [30, 30, 30], "records of each batch")
+    move_leaders(topic)
     bench.plain.produce(topic, records[90:])
     equal(sum(_run(bench, topic)), 30, "records after the checkpoint")
     equal(_run(bench, topic), [], "records when there are no new ones")
@@ -104,6 +108,7 @@ def _offsets(bench: _Bench, topic: str) -> None:
     ready_topic(bench.plain, topic)
     records = sample_records(99)
     bench.plain.produce(topic, records)
+    move_leaders(topic)
 
     def check(condition: Callable[[Record], bool], **options: Any) -> None:
         check_records(bench.spark.read(topic, **options), [record for record in records if condition(record)])
@@ -124,6 +129,7 @@ def _large(bench: _Bench, topic: str) -> None:
     value = b"".join(n.to_bytes(4, "big") for n in range(_LARGE_BYTES // 4))
     records = [Record(partition, 0, BASE_TIMESTAMP, None, value) for partition in range(2)]
     expected = bench.spark.write(topic, records, kafka__max__request__size=_ROOM_BYTES, kafka__buffer__memory=4 * _ROOM_BYTES)
+    move_leaders(topic)
     check_records(bench.spark.read(topic), expected)
 
 
@@ -139,7 +145,7 @@ def _reconnect(bench: _Bench, topic: str) -> None:
         records = sample_records(2 * _SOME)
         bench.plain.produce(topic, records[:_SOME])
         _until_copied(bench, query, copied, _SOME)
-        restart_broker()
+        restart_broker(topic)
         bench.plain.produce(topic, records[_SOME:])
         _until_copied(bench, query, copied, 2 * _SOME)
         # Spark's sink writes at least once: what a restart interrupts may be written twice.
@@ -171,7 +177,7 @@ def _feature(name: str, bench: _Bench, topic: str) -> None:
 
 
 def main() -> None:
-    """Run the features named on the command line (`HOST:PORT [FEATURE ...]`), or all."""
+    """Run the features named on the command line (`HOST:PORT,... [FEATURE ...]`), or all."""
     address, *names = sys.argv[1:]
     with tempfile.TemporaryDirectory(prefix="txbroker-spark-") as place:
         spark = Spark(address, Path(place))

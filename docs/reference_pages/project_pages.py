@@ -28,6 +28,7 @@ PROJECT_PAGES: Mapping[str, str] = {
     "project/pipeline.md": "bench/PIPELINE.md",
     "project/cluster.md": "bench/CLUSTER.md",
     "project/compatibility.md": "compat/TABLE.md",
+    "project/compatibility-cluster.md": "compat/CLUSTER.md",
     "project/compatibility-tests.md": "compat/README.md",
 }
 _PAGE_OF = {ROOT / file: DOCS / page for page, file in PROJECT_PAGES.items()}

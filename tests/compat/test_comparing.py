@@ -9,7 +9,7 @@ from compat.clients import HERE
 from compat.demo.packages import parse
 from compat.demo.tally import Tally
 from compat.matrix import ABSENT, CLIENTS, FAULT, FEATURES, NO, TOOLS, YES, Row, worse
-from compat.page import KAFKA, OURS, from_markdown, replaced, to_markdown
+from compat.page import ONE, SEVERAL, Edition, from_markdown, replaced, to_markdown
 from compat.samples import ANY_TIME, Record, check_records, sample_records
 
 READING = [(0, 0, b"a", b"1"), (1, 0, b"b", b"2"), (0, 1, b"c", None), (1, 1, None, b"")]
@@ -92,12 +92,13 @@ def test_reading_and_writing_the_page_changes_nothing() -> None:
     client = row(zstd=ABSENT, lz4=FAULT, long_poll=NO)
     client.details = {"zstd": "it has none", "lz4": "a, b: c", "long_poll": "late"}
     tool = Row("a tool", "2", dict.fromkeys(FEATURES[TOOLS], YES))
-    page = {OURS: {CLIENTS: [client, row("other")], TOOLS: [tool]}, KAFKA: {CLIENTS: [row(long_poll=NO)]}}
-    written = to_markdown(page)
+    page = {ONE.ours: {CLIENTS: [client, row("other")], TOOLS: [tool]}, ONE.kafka: {CLIENTS: [row(long_poll=NO)]}}
+    written = to_markdown(page, ONE)
     assert from_markdown(written) == page
     assert "Worse on txbroker than on Kafka: some client lz4 (client, there yes), some client zstd (-, there yes)." in written
-    assert "No cell is worse on txbroker than on Kafka." in to_markdown({OURS: {CLIENTS: [row()]}, KAFKA: {CLIENTS: [row(lz4=NO)]}})
-    with pytest.raises(ValueError, match="a malformed row in TABLE"):
+    better = {ONE.ours: {CLIENTS: [row()]}, ONE.kafka: {CLIENTS: [row(lz4=NO)]}}
+    assert "No cell is worse on txbroker than on Kafka." in to_markdown(better, ONE)
+    with pytest.raises(ValueError, match="a malformed row"):
         from_markdown(written.replace("| client |", "| client | more |", 1).replace("| some client | 1.0 | yes", "| some client | 1.0"))
 
 
@@ -116,13 +117,15 @@ def test_a_cell_is_replaced_in_its_row() -> None:
     assert replaced(half, {CLIENTS: [other]}, ["a"])[CLIENTS] == [other], "cells of another version are not kept"
 
 
-def test_the_committed_table_is_complete() -> None:
-    """Every client and feature has a cell for both brokers, none is worse with txbroker, and failures have a reason."""
-    page = from_markdown((HERE / "TABLE.md").read_text(encoding="utf-8"))
-    for half in (OURS, KAFKA):
-        rows = [row for kind in FEATURES for row in page[half][kind]]
-        assert [row.client for row in rows] == [client.title for client in EVERY_CLIENT.values()]
+@pytest.mark.parametrize("edition", [ONE, SEVERAL], ids=lambda edition: edition.file)
+def test_the_committed_table_is_complete(edition: Edition) -> None:
+    """Every client and feature has a cell for both kinds of brokers, none is worse with txbroker, and failures have a reason."""
+    page = from_markdown((HERE / edition.file).read_text(encoding="utf-8"))
+    kinds = (CLIENTS, TOOLS) if edition is ONE else (CLIENTS,)
+    for half in (edition.ours, edition.kafka):
+        rows = [row for kind in kinds for row in page[half][kind]]
+        assert [row.client for row in rows] == [client.title for client in EVERY_CLIENT.values() if client.kind in kinds]
         for row in rows:
             assert {feature for feature, cell in row.cells.items() if cell != YES} <= row.details.keys(), row.client
-    for kind in FEATURES:
-        assert worse(page[OURS][kind], page[KAFKA][kind]) == []
+    for kind in kinds:
+        assert worse(page[edition.ours][kind], page[edition.kafka][kind]) == []

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from compat.brokers import changes
 from compat.clients import CLIENTS
 from compat.matrix import YES
 from compat.running import run_client
@@ -21,7 +22,7 @@ def test_a_java_client(broker: Server, client: str) -> None:
 
 def test_a_java_client_survives_a_restart(start_broker: Callable[..., Server]) -> None:
     server = start_broker()
-    row = run_client(CLIENTS["java_4_3_1"], server.address, ["reconnect"], lambda feature: None, server.restart)
+    row = run_client(CLIENTS["java_4_3_1"], server.address, ["reconnect"], lambda feature: None, changes(server))
     assert row.cells == {"reconnect": YES}, row.details
 
 

@@ -1,25 +1,25 @@
-"""Drivers as processes: one that hangs, fails, prints malformed lines or requests a restart of the broker; and a real driver."""
+"""Drivers as processes: one that hangs, fails, prints malformed lines or requests changes of the brokers; and a real driver."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from compat.brokers import changes
 from compat.clients import CLIENTS, Client
 from compat.matrix import ABSENT, NO, YES, Row
-from compat.running import run_client
+from compat.running import MOVE, RESTART, Changes, run_client
 from tests.support.server import Server
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.process
 
 FEATURES = ["gzip", "acks"]
-ASKS = '''echo '{"restart": true}'
+ASKS = '''echo '{"CHANGE": "a topic"}'
 if read -r answer; then echo '{"feature": "gzip", "ok": true, "detail": "'"$answer"'"}'
-else echo '{"feature": "gzip", "ok": null, "detail": "no restart"}'; fi'''
+else echo '{"feature": "gzip", "ok": null, "detail": "no answer"}'; fi'''
 
 
 @pytest.fixture
@@ -41,8 +41,8 @@ def _lives(pid: int) -> bool:
         return False
 
 
-def run(client: Client, restart: Callable[[], None] | None = None, silence_s: float = 60) -> Row:
-    return run_client(client, "nowhere:1", FEATURES, lambda feature: None, restart, silence_s=silence_s)
+def run(client: Client, requests: Changes | None = None, silence_s: float = 60) -> Row:
+    return run_client(client, "nowhere:1", FEATURES, lambda feature: None, requests, silence_s=silence_s)
 
 
 def test_a_hanging_driver_is_killed_with_its_children(driver: Callable[[str], Client], tmp_path: Path) -> None:
@@ -71,29 +71,35 @@ def test_a_driver_that_prints_a_malformed_line_is_ended(driver: Callable[[str], 
     assert line in row.details["acks"]
 
 
-def test_a_driver_can_restart_the_broker(driver: Callable[[str], Client]) -> None:
-    restarts: list[int] = []
-    row = run(driver(ASKS), restart=lambda: restarts.append(os.getpid()))
-    assert len(restarts) == 1
+@pytest.mark.parametrize("change", [RESTART, MOVE])
+def test_a_driver_can_change_the_brokers(driver: Callable[[str], Client], change: str) -> None:
+    topics: list[str] = []
+
+    def done(topic: str) -> str:
+        topics.append(topic)
+        return "the leader's address"
+
+    row = run(driver(ASKS.replace("CHANGE", change)), {change: done})
+    assert topics == ["a topic"]
     assert row.cells == {"gzip": YES, "acks": NO}
-    assert row.details["gzip"] == "restarted"
+    assert row.details["gzip"] == "the leader's address"
 
 
-def test_a_driver_without_restarts_reads_the_end_of_its_input(driver: Callable[[str], Client]) -> None:
-    row = run(driver(ASKS))
-    assert (row.cells["gzip"], row.details["gzip"]) == (ABSENT, "no restart")
+def test_a_driver_without_changes_reads_the_end_of_its_input(driver: Callable[[str], Client]) -> None:
+    row = run(driver(ASKS.replace("CHANGE", RESTART)))
+    assert (row.cells["gzip"], row.details["gzip"]) == (ABSENT, "no answer")
 
 
-def test_a_restart_that_fails_ends_the_driver(driver: Callable[[str], Client]) -> None:
-    def fail() -> None:
-        raise OSError("it does not start")
+def test_a_change_that_fails_ends_the_driver(driver: Callable[[str], Client]) -> None:
+    def fail(topic: str) -> str:
+        raise KeyError("it does not start")
 
-    with pytest.raises(OSError, match="it does not start"):
-        run(driver(ASKS), restart=fail)
+    with pytest.raises(KeyError, match="it does not start"):
+        run(driver(ASKS.replace("CHANGE", RESTART)), {RESTART: fail})
 
 
 def test_a_client_survives_restarts_and_rebalances(start_broker: Callable[..., Server]) -> None:
     features = ["cooperative", "static", "topic_ids", "long_poll", "reconnect"]
     server = start_broker()
-    row = run_client(CLIENTS["confluent_kafka"], server.address, features, lambda feature: None, server.restart)
+    row = run_client(CLIENTS["confluent_kafka"], server.address, features, lambda feature: None, changes(server))
     assert row.cells == dict.fromkeys(features, YES), row.details

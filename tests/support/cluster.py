@@ -164,6 +164,10 @@ class Cluster:
         """The partitions of a topic by one broker's metadata, or the first that answers; empty if the topic does not exist there."""
         return _states(self.metadata([topic], broker_id)).get(topic, {})
 
+    def topics(self, broker_id: int | None = None) -> dict[str, dict[int, PartitionState]]:
+        """All topics by one broker's metadata, or the first that answers."""
+        return _states(self.metadata(None, broker_id))
+
     def leader(self, topic: str, partition: int = 0) -> int:
         """The id of the leader, once there is one among the serving brokers."""
         def find() -> int | None:

@@ -29,12 +29,13 @@ final class AdminFeatures {
         var described = cluster.describe(topic);
         Check.equal(described.partitions().stream().map(partition -> partition.partition()).toList(), List.of(0, 1, 2), "partitions");
         for (var partition : described.partitions()) {
-            Check.equal(partition.replicas(), List.of(partition.leader()), "replicas");
-            Check.equal(partition.isr(), List.of(partition.leader()), "in-sync replicas");
+            Check.equal(partition.replicas().get(0), partition.leader(), "the first replica, which leads");
+            Check.equal(Set.copyOf(partition.isr()), Set.copyOf(partition.replicas()), "in-sync replicas");
         }
         Check.fails(TopicExistsException.class, "creation of a topic that exists",
-                    () -> cluster.admin.createTopics(List.of(new NewTopic(topic, 1, (short) 1))).all().get());
+                    () -> cluster.admin.createTopics(List.of(new NewTopic(topic, 1, (short) -1))).all().get());
 
+        Changing.move(topic);
         cluster.admin.createPartitions(Map.of(topic, NewPartitions.increaseTo(5))).all().get();
         Check.until("five partitions", () -> cluster.describe(topic).partitions().stream().filter(each -> each.leader() != null).count() == 5);
         Check.until("the new partition answers", () -> {
@@ -56,6 +57,7 @@ final class AdminFeatures {
         cluster.create(topic, 1, Map.of("max.message.bytes", "500000"));
         isConfig(cluster, topic, "max.message.bytes", "500000", ConfigEntry.ConfigSource.DYNAMIC_TOPIC_CONFIG);
         isConfig(cluster, topic, "cleanup.policy", "delete", ConfigEntry.ConfigSource.DEFAULT_CONFIG);
+        Changing.move(topic);
         alter(cluster, topic, Map.of("max.message.bytes", "600000", "segment.ms", "3600000"), AlterConfigOp.OpType.SET);
         isConfig(cluster, topic, "max.message.bytes", "600000", ConfigEntry.ConfigSource.DYNAMIC_TOPIC_CONFIG);
         isConfig(cluster, topic, "segment.ms", "3600000", ConfigEntry.ConfigSource.DYNAMIC_TOPIC_CONFIG);
@@ -103,6 +105,7 @@ final class AdminFeatures {
             Check.fails(GroupNotEmptyException.class, "deletion of a group with a member",
                         () -> cluster.admin.deleteConsumerGroups(List.of(topic)).all().get());
         }
+        Changing.move(topic);
         Check.that(isListed(cluster, topic), "the group is not in the list");
         Check.until("the group is empty", () -> {
             var described = cluster.admin.describeConsumerGroups(List.of(topic)).all().get().get(topic);
@@ -132,6 +135,7 @@ final class AdminFeatures {
         cluster.admin.alterConsumerGroupOffsets(topic, earliest).all().get();
         Sample.check(cluster.readInGroup(topic, topic, samples.size()), samples);
 
+        Changing.move(topic);
         var place = new TopicPartition(topic, 1);
         cluster.admin.alterConsumerGroupOffsets(topic, Map.of(place, new OffsetAndMetadata(17, "set"))).all().get();
         var committed = cluster.admin.listConsumerGroupOffsets(topic).partitionsToOffsetAndMetadata().get();

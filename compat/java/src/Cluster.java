@@ -23,7 +23,7 @@ import org.apache.kafka.common.errors.ApiException;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 
-/** A broker by its address, with the steps of features. */
+/** Brokers by their addresses, with the steps of features. */
 final class Cluster implements AutoCloseable {
     /** The sample records have old timestamps. */
     static final Map<String, String> KEEP = Map.of("retention.ms", "-1");
@@ -37,7 +37,7 @@ final class Cluster implements AutoCloseable {
     }
 
     KafkaProducer<byte[], byte[]> producer(Map<String, ?> settings) {
-        var all = new HashMap<String, Object>(Map.of("bootstrap.servers", address, "linger.ms", 10, "batch.size", 4000));
+        var all = new HashMap<String, Object>(Map.of("bootstrap.servers", address, "acks", "all", "linger.ms", 10, "batch.size", 4000));
         all.putAll(settings);
         return new KafkaProducer<>(all, new ByteArraySerializer(), new ByteArraySerializer());
     }
@@ -53,7 +53,7 @@ final class Cluster implements AutoCloseable {
     String create(String topic, int partitions, Map<String, String> configs) throws Exception {
         var all = new HashMap<>(KEEP);
         all.putAll(configs);
-        var created = admin.createTopics(List.of(new NewTopic(topic, partitions, (short) 1).configs(all)));
+        var created = admin.createTopics(List.of(new NewTopic(topic, partitions, (short) -1).configs(all)));
         created.all().get();
         Check.equal(created.numPartitions(topic).get(), partitions, "partitions in the answer to the creation");
         Check.until(partitions + " partitions whose leaders answer", () -> {
@@ -102,12 +102,26 @@ final class Cluster implements AutoCloseable {
     /** Send, and wait until all is acknowledged or, with acks=0, sent; checks the offset of each record. */
     void send(String topic, List<Sample> samples, Map<String, ?> settings) throws Exception {
         try (var producer = producer(settings)) {
-            var sent = new ArrayList<Future<RecordMetadata>>();
-            for (var sample : samples) sent.add(producer.send(sample.to(topic)));
-            for (int i = 0; i < samples.size(); i++) {
-                var metadata = sent.get(i).get();
-                if (!"0".equals(settings.get("acks"))) Check.equal(metadata.offset(), samples.get(i).offset(), "offset of sent record " + i);
-            }
+            send(producer, topic, samples, !"0".equals(settings.get("acks")));
+        }
+    }
+
+    /** The same through one producer; the leaders move in the middle. */
+    void sendAndMove(String topic, List<Sample> samples, Map<String, ?> settings) throws Exception {
+        int half = samples.size() / 2;
+        try (var producer = producer(settings)) {
+            send(producer, topic, samples.subList(0, half), true);
+            Changing.move(topic);
+            send(producer, topic, samples.subList(half, samples.size()), true);
+        }
+    }
+
+    private static void send(KafkaProducer<byte[], byte[]> producer, String topic, List<Sample> samples, boolean acknowledged) throws Exception {
+        var sent = new ArrayList<Future<RecordMetadata>>();
+        for (var sample : samples) sent.add(producer.send(sample.to(topic)));
+        for (int i = 0; i < samples.size(); i++) {
+            var metadata = sent.get(i).get();
+            if (acknowledged) Check.equal(metadata.offset(), samples.get(i).offset(), "offset of sent record " + i);
         }
     }
 

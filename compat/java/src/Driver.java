@@ -10,9 +10,9 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import org.apache.kafka.common.utils.AppInfoParser;
 
-/** The driver of Apache Kafka's Java client: `Driver RECORDS.JSON HOST:PORT [FEATURE ...]` prints a line of JSON per feature. */
+/** The driver of Apache Kafka's Java client: `Driver RECORDS.JSON HOST:PORT,... [FEATURE ...]` prints a line of JSON per feature. */
 public final class Driver {
-    private static final int LIMIT_S = 120;
+    private static final int LIMIT_S = 240;
 
     private static Map<String, Feature> features() {
         var all = new LinkedHashMap<String, Feature>();

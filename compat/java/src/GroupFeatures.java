@@ -22,6 +22,7 @@ final class GroupFeatures {
         var samples = Sample.samples(99);
         cluster.send(topic, samples, Map.of());
         var read = new ArrayList<>(cluster.readInGroup(topic, topic, 40));
+        Changing.move(topic);
         read.addAll(cluster.readInGroup(topic, topic, samples.size() - 40));
         Sample.check(read, samples);
     }
@@ -37,6 +38,7 @@ final class GroupFeatures {
                 untilShared(first, second);
                 Check.equal(List.of(first.assigned().size(), second.assigned().size()), List.of(2, 2), "partitions of each");
                 Check.equal(first.taken(), List.of(ALL), "partitions revoked from the first");
+                Changing.move(topic);
                 flow.more(SOME);
                 Check.until("the second reads", () -> second.read().size() > 0);
             }
@@ -61,6 +63,7 @@ final class GroupFeatures {
                 Check.equal(moved.size(), 2, "partitions of the second");
                 Check.equal(first.taken(), List.of(moved), "partitions revoked from the first");
                 Check.equal(first.given(), List.of(ALL), "partitions assigned to the first");
+                Changing.move(topic);
                 flow.more(SOME);
                 Check.until("the second reads", () -> second.read().size() > 0);
             }
@@ -87,6 +90,7 @@ final class GroupFeatures {
             }
             int generation = stays.generation();
             var given = stays.given();
+            Changing.move(topic);
             var back = new Member(cluster, topic, topic, named("goes"));
             var usurper = new Member[1];
             try (back) {

@@ -19,7 +19,7 @@ final class RecordFeatures {
         return (cluster, topic) -> {
             cluster.create(topic);
             var samples = Sample.samples(Sample.COUNT);
-            cluster.send(topic, samples, Map.of("compression.type", codec));
+            cluster.sendAndMove(topic, samples, Map.of("compression.type", codec, "max.in.flight.requests.per.connection", 1));
             Sample.check(cluster.read(topic, samples.size()), samples);
         };
     }
@@ -28,6 +28,7 @@ final class RecordFeatures {
         cluster.create(topic);
         var samples = Sample.samples(66);
         cluster.send(topic, samples.subList(0, 33), with(SIMPLE, "acks", "1"));
+        Changing.move(topic);
         cluster.send(topic, samples.subList(33, 66), with(SIMPLE, "acks", "0"));
         Sample.check(cluster.read(topic, samples.size()), samples);
     }
@@ -35,13 +36,14 @@ final class RecordFeatures {
     static void idempotence(Cluster cluster, String topic) throws Exception {
         cluster.create(topic);
         var samples = Sample.samples(990);
-        cluster.send(topic, samples, Map.of("enable.idempotence", true, "acks", "all", "max.in.flight.requests.per.connection", 5));
+        cluster.sendAndMove(topic, samples, Map.of("enable.idempotence", true, "acks", "all", "max.in.flight.requests.per.connection", 5));
         Sample.check(cluster.read(topic, samples.size()), samples);
     }
 
     static void offsets(Cluster cluster, String topic) throws Exception {
         cluster.create(topic);
         cluster.send(topic, Sample.samples(99), Map.of());
+        Changing.move(topic);
         long tenth = Sample.BASE_TIME + 10 * Sample.PARTITIONS * Sample.STEP_MS;
         var place = new TopicPartition(topic, 0);
         try (var consumer = cluster.consumer(Map.of())) {
@@ -67,9 +69,11 @@ final class RecordFeatures {
         cluster.create(topic);
         var samples = Sample.samples(99);
         cluster.send(topic, samples, Map.of());
+        Changing.move(topic);
         var place = new TopicPartition(topic, 0);
         var deleted = cluster.admin.deleteRecords(Map.of(place, RecordsToDelete.beforeOffset(20)));
         Check.equal(deleted.lowWatermarks().get(place).get().lowWatermark(), 20L, "low watermark");
+        Changing.move(topic);
         Check.equal(cluster.offset(topic, 0, OffsetSpec.earliest()), 20L, "earliest offset");
         var left = samples.stream().filter(sample -> sample.partition() != 0 || sample.offset() >= 20).toList();
         Sample.check(cluster.read(topic, left.size()), left);
@@ -94,6 +98,7 @@ final class RecordFeatures {
             Check.fails(RecordTooLargeException.class, "a topic with max.message.bytes=1048588",
                         () -> producer.send(new ProducerRecord<>(topic + "-small", 0, null, random)).get());
         }
+        Changing.move(topic);
         var read = cluster.read(topic, 1, 4, Map.of("fetch.max.bytes", 50_000_000));
         var wanted = List.of(random, plain, random, plain);
         for (int i = 0; i < 4; i++) {
@@ -111,6 +116,7 @@ final class RecordFeatures {
         try (var producer = cluster.producer(Map.of("linger.ms", 0))) {
             consumer.assign(Cluster.places(topic, 1));
             Check.that(consumer.poll(Duration.ofSeconds(1)).isEmpty(), "a record in an empty topic");
+            Changing.move(topic);
             long start = System.nanoTime();
             producer.send(new ProducerRecord<>(topic, 0, null, new byte[100])).get();
             Check.that(consumer.poll(Duration.ofSeconds(1)).isEmpty(), "a record arrived before there were fetch.min.bytes");

@@ -1,7 +1,6 @@
 package driving
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -49,7 +48,7 @@ func (d driver) reconnect(ctx context.Context, topic string) error {
 	if err := lived.more(ctx, "before the restart"); err != nil {
 		return err
 	}
-	if err := restarted(ctx); err != nil {
+	if err := restarted(ctx, topic); err != nil {
 		return err
 	}
 	if err := lived.more(ctx, "after the restart"); err != nil {
@@ -58,25 +57,6 @@ func (d driver) reconnect(ctx context.Context, topic string) error {
 	stop()
 	<-sent
 	return until(ctx, "all acknowledged records are read", lived.complete)
-}
-
-// restarted requests a restart of the broker from the process that runs the driver, and waits until it is done.
-func restarted(ctx context.Context) error {
-	say(map[string]any{"restart": true})
-	answer := make(chan error, 1)
-	go func() {
-		_, err := bufio.NewReader(os.Stdin).ReadString('\n')
-		answer <- err
-	}()
-	select {
-	case err := <-answer:
-		if err != nil {
-			return Lacks("the broker cannot be restarted here")
-		}
-		return nil
-	case <-ctx.Done():
-		return errors.New("the restart of the broker was not confirmed")
-	}
 }
 
 // ledger has what was acknowledged and what was read, by value.

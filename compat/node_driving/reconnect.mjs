@@ -1,13 +1,13 @@
 // The broker is restarted under a producer and a consumer; records are sent continuously, and all acknowledged ones are read.
 
-import readline from 'node:readline'
+import { restarted } from './changing.mjs'
 import { PLAIN, PROMPT, readyTopic, using } from './records.mjs'
 import { PARTITIONS, place, plainRecord } from './samples.mjs'
 import { Lacks, pause, until } from './waiting.mjs'
 
 const ENOUGH = 50 // records before and after
 
-export async function reconnect(client, topic, print) {
+export async function reconnect(client, topic) {
   await readyTopic(client, topic)
   await using(openProducer(client), producer => using(client.openConsumer(topic, PARTITIONS, PROMPT), async consumer => {
     const ledger = { acked: [], read: new Set(), last: new Map(), refused: null, problem: null, stopped: false }
@@ -15,7 +15,7 @@ export async function reconnect(client, topic, print) {
     void keepReading(consumer, ledger)
     try {
       await more(ledger, 'before the restart')
-      await restarted(print)
+      await restarted(topic)
       await more(ledger, 'after the restart')
     } finally {
       ledger.stopped = true
@@ -73,16 +73,4 @@ async function more(ledger, when) {
     if (ledger.problem) throw ledger.problem
     return ledger.acked.length >= goal && ledger.read.has(ledger.acked[goal - 1])
   }, () => `${ENOUGH} records ${when} (${ledger.acked.length} acknowledged, ${ledger.read.size} read, sender: ${ledger.refused})`)
-}
-
-// Request a restart of the broker from the process that runs the driver, and wait until it is done.
-async function restarted(print) {
-  const input = readline.createInterface({ input: process.stdin })
-  const answered = new Promise((resolve, reject) => {
-    input.once('line', resolve)
-    input.once('close', () => reject(new Lacks('the broker cannot be restarted here')))
-  })
-  print({ restart: true })
-  await answered
-  input.close()
 }
