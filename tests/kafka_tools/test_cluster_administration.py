@@ -135,7 +135,8 @@ def test_partitions_are_reassigned_and_leaders_elected(start_cluster: Callable[.
     assert tools.same("leader-election", *preferred) == ["Valid replica already elected for partitions u-1"]
 
     # Without ZooKeeper there is no controller; partitions can be described.
-    cluster.zookeeper.kill()
+    for server in cluster.zookeepers.values():
+        server.kill()
     described, warnings = run_ours("topics", *tools.server, "--describe", "--topic", "u")
     assert described.splitlines()[2] == f"\tTopic: u\tPartition: 1\tLeader: {victim}\tReplicas: {victim},{a}\tIsr: {victim},{a}"
     assert warnings.splitlines() == [
