@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -19,6 +20,8 @@ from compat.matrix import Row
 INSTALLING_S = 900.0  # until the first line of a driver: its client may have to be installed
 SILENCE_S = 300.0  # between two lines of a driver
 _COMPLAINT_CHARACTERS = 300
+# The folders of absolute paths, which differ from machine to machine.
+_FOLDERS = re.compile(r"(file://|(?<![\w.:/]))/([^\s/():]+/)+")
 
 # The brokers' part of what a driver requests for a topic; returns the address of the leader of its first partition.
 Change = Callable[[str], str]
@@ -43,13 +46,18 @@ def run_client(client: Client, address: str, features: Sequence[str], heard: Cal
             trouble = _listen(process, row, heard, changes, lambda: watch.again(silence_s))
             status = 0 if trouble else process.wait()
         complaints.seek(0)
-        last = complaints.read().strip()[-_COMPLAINT_CHARACTERS:]
+        last = without_folders(complaints.read()).strip()[-_COMPLAINT_CHARACTERS:]
     if watch.bit:
         trouble = f"the driver hung and was killed; its last output: {last or 'nothing'}"
     elif not trouble and status != 0:
         trouble = f"the driver ended with {status}: {last}"
     row.lack(wanted, trouble or "the driver printed no result")
     return row
+
+
+def without_folders(text: str) -> str:
+    """Text whose absolute paths are names of files only."""
+    return _FOLDERS.sub("", text)
 
 
 def _environment(client: Client) -> dict[str, str]:

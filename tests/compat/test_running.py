@@ -10,7 +10,7 @@ import pytest
 from compat.brokers import changes
 from compat.clients import CLIENTS, Client
 from compat.matrix import ABSENT, NO, YES, Row
-from compat.running import MOVE, RESTART, Changes, run_client
+from compat.running import MOVE, RESTART, Changes, run_client, without_folders
 from tests.support.server import Server
 from tests.support.waiting import until
 
@@ -56,6 +56,14 @@ def test_a_hanging_driver_is_killed_with_its_children(driver: Callable[[str], Cl
     assert "hung" in row.details["acks"] and "about to wait" in row.details["acks"]
     child = int(children.read_text())
     until(lambda: not _lives(child), "the driver's child ends")
+
+
+@pytest.mark.parametrize(("text", "without"), [
+    ("at x (file:///srv/b-1.0/c.js:2:3)", "at x (c.js:2:3)"), ("/srv/lib/y.py: no", "y.py: no"), ("a: /x/y/z.txt", "a: z.txt"),
+    ("http://h:1/p/q", "http://h:1/p/q"), ("not/absolute/z", "not/absolute/z"),
+])  # fmt: skip
+def test_reasons_name_files_without_their_folders(text: str, without: str) -> None:
+    assert without_folders(text) == without
 
 
 def test_a_failed_driver_is_reported_with_its_last_output(driver: Callable[[str], Client]) -> None:
