@@ -339,8 +339,8 @@ def _world(reactor: Any, config: BrokerConfig) -> Any:
     from txbroker.session_guard import SessionGuard
 
     # Separate pools, so that reads and the metadata tree do not wait for syncs and deletes, which take long.
-    in_disk_worker = CountedWorkers(_workers(reactor, "disk", DISK_THREADS), DISK_THREADS)
-    in_tree_worker = CountedWorkers(_workers(reactor, "tree", TREE_THREADS), TREE_THREADS)
+    in_disk_worker = CountedWorkers(worker_pool(reactor, "disk", DISK_THREADS), DISK_THREADS)
+    in_tree_worker = CountedWorkers(worker_pool(reactor, "tree", TREE_THREADS), TREE_THREADS)
     readers = reactor.getThreadPool()
     in_read_worker = CountedWorkers(partial(deferToThreadPool, reactor, readers), readers.max)
     instruments = None
@@ -394,7 +394,7 @@ class ReactorThreads:
         return lambda: timer.cancel() if timer.active() else None
 
 
-def _workers(reactor: Any, name: str, threads: int) -> InWorker:
+def worker_pool(reactor: Any, name: str, threads: int) -> InWorker:
     """A thread pool that stops with the reactor."""
     pool = ThreadPool(0, threads, name)
     pool.start()

@@ -7,16 +7,11 @@ are for the brokers: they need the tree until they have stopped. It prints "read
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import signal
 import sys
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
 
-from twisted.internet.defer import Deferred, ensureDeferred
-from twisted.python.failure import Failure
+from twisted.internet.defer import ensureDeferred
 
 from txbroker.child_processes import InputEnd
 from txbroker.cluster.tree.sqlite import SqliteTrees
@@ -24,12 +19,8 @@ from txbroker.cluster.tree.tree_server import TreeServer
 from txbroker.errors import StartError
 from txbroker.log_output import TEXT, parse_levels, write_log
 
-T = TypeVar("T")
-
 FAILED = 1
 SOCKET_MODE = 0o600
-
-log = logging.getLogger("txbroker")
 
 
 def main(socket: str, file: str) -> int:
@@ -37,13 +28,12 @@ def main(socket: str, file: str) -> int:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     write_log(sys.stderr, TEXT, parse_levels([]))
-    from txbroker.tap import log_twisted, monotonic_reactor
+    from txbroker.tap import TREE_THREADS, log_twisted, monotonic_reactor, worker_pool
 
     log_twisted()
     reactor = monotonic_reactor()
-    worker = _Worker(reactor)
     try:
-        trees = SqliteTrees(file, worker=worker)
+        trees = SqliteTrees(file, worker=worker_pool(reactor, "tree", TREE_THREADS))
     except StartError as error:
         print(f"txbroker: {error}", file=sys.stderr, flush=True)
         return FAILED
@@ -59,33 +49,7 @@ def main(socket: str, file: str) -> int:
     InputEnd(reactor, lambda: ensureDeferred(end()))
     print("ready", flush=True)
     reactor.run(installSignalHandlers=False)
-    worker.stop()
     return 0
-
-
-class _Worker:
-    """One thread, which does all work on the file."""
-
-    def __init__(self, reactor: Any) -> None:
-        self._reactor = reactor
-        self._pool = ThreadPoolExecutor(1, "tree")
-
-    def __call__(self, job: Callable[[], T]) -> Deferred[T]:
-        result: Deferred[T] = Deferred()
-
-        def run() -> None:
-            try:
-                value = job()
-            except Exception:
-                self._reactor.callFromThread(result.errback, Failure())
-            else:
-                self._reactor.callFromThread(result.callback, value)
-
-        self._pool.submit(run)
-        return result
-
-    def stop(self) -> None:
-        self._pool.shutdown()
 
 
 if __name__ == "__main__":

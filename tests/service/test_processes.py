@@ -164,6 +164,13 @@ def test_other_starts_with_the_same_directories_are_refused(processes: Processes
         alone.start()
 
 
+def test_a_start_without_the_metadata_is_refused(processes: Processes) -> None:
+    assert processes.stop() == 0
+    (processes.data / "txbroker-metadata.sqlite").unlink()
+    with pytest.raises(ServerFailed, match=r"log.dirs belongs to cluster .*, and the metadata file txbroker-metadata.sqlite is new"):
+        processes.start()
+
+
 def test_a_start_that_fails_stops_all(tmp_path: Path) -> None:
     server = Processes(tmp_path / "processes")
     server.port = free_port()

@@ -54,7 +54,12 @@ async def open_tree(world: World, config: BrokerConfig, directories: LogDirector
 
 def is_clustered(config: BrokerConfig) -> bool:
     """Whether other brokers share the metadata: it is in ZooKeeper, or another process serves it."""
-    return bool(config.optional_text("zookeeper.connect") or config.optional_text("txbroker.metadata.socket"))
+    return uses_zookeeper(config) or bool(config.optional_text("txbroker.metadata.socket"))
+
+
+def uses_zookeeper(config: BrokerConfig) -> bool:
+    """Whether the metadata is in ZooKeeper."""
+    return bool(config.optional_text("zookeeper.connect"))
 
 
 def _refuse_metadata_file(disk: Disk, online: Sequence[str]) -> None:
@@ -105,10 +110,13 @@ async def identify(
     `new_cluster_id` is the id for a new cluster; an existing cluster keeps its own, as with Kafka's `storage format --ignore-formatted`.
     """
     if is_clustered(config) and stored.cluster_id is not None and await broker_ids.stored_cluster_id(tree) is None:
-        raise StartError(
-            f"log.dirs belongs to cluster {stored.cluster_id}, and ZooKeeper at {config.text('zookeeper.connect')} has no cluster: "
-            "correct zookeeper.connect (its path too), restore ZooKeeper's data, or choose another log.dirs"
-        )
+        belongs = f"log.dirs belongs to cluster {stored.cluster_id}, and"
+        if uses_zookeeper(config):
+            raise StartError(
+                f"{belongs} ZooKeeper at {config.text('zookeeper.connect')} has no cluster: "
+                "correct zookeeper.connect (its path too), restore ZooKeeper's data, or choose another log.dirs"
+            )
+        raise StartError(f"{belongs} the metadata file {FILE_NAME} is new: restore it from a backup, or choose another log.dirs")
     await broker_ids.create_structure(tree)
     cluster_id = await broker_ids.cluster_id(tree, lambda: stored.cluster_id or new_cluster_id or id_to_text(world.random_bytes(16)))
     if new_cluster_id is not None and new_cluster_id != cluster_id:

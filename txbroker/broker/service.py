@@ -18,7 +18,7 @@ from txbroker.action_queue import ActionQueue
 from txbroker.broker import settings
 from txbroker.broker.components import Components
 from txbroker.broker.dynamic import DynamicConfigs
-from txbroker.broker.identity import BrokerIdentity, identify, is_clustered, open_tree
+from txbroker.broker.identity import BrokerIdentity, identify, is_clustered, open_tree, uses_zookeeper
 from txbroker.broker.leaving import leave_cluster
 from txbroker.broker.listening import Listening
 from txbroker.broker.membership import Membership
@@ -108,7 +108,7 @@ class Broker:
             await self._start()
         except MalformedNode as error:
             await self._stop()
-            remedy = "repair the node in ZooKeeper" if is_clustered(self._config) else "restore its file from a backup"
+            remedy = "repair the node in ZooKeeper" if uses_zookeeper(self._config) else "restore its file from a backup"
             raise StartError(f"the metadata is damaged: {error}; {remedy}") from error
         except NoSpaceInStore as error:
             await self._stop()
@@ -117,9 +117,10 @@ class Broker:
             await self._stop()
             if not is_clustered(self._config):
                 raise
-            raise StartError(
-                f"ZooKeeper does not serve this broker: {type(error).__name__} at {error.path}; see its log and the ACL of that node"
-            ) from error
+            problem = f"{type(error).__name__} at {error.path}"
+            if not uses_zookeeper(self._config):
+                raise StartError(f"the server of the metadata does not serve this broker: {problem}; see its lines in the log") from error
+            raise StartError(f"ZooKeeper does not serve this broker: {problem}; see its log and the ACL of that node") from error
         except BaseException:
             await self._stop()
             raise

@@ -57,7 +57,7 @@ def open_served_tree(path: str, reactor: Any, *, timeout_s: float) -> Deferred[S
         try:
             tree: ServedTree = await endpoint.connect(Factory.forProtocol(ServedTree))
         except Exception as error:
-            raise StartError(f"The server of the metadata does not answer at {path}: {error}.") from error
+            raise StartError(f"The server of the metadata does not answer at {path}: {str(error).rstrip('.')}.") from error
         timer = reactor.callLater(timeout_s, tree.abort)
         try:
             await tree.begun
