@@ -13,16 +13,7 @@ from tests.support.cache import KAFKA_NEW
 from tests.support.waiting import PATIENCE_S
 from txbroker.testing.histories import from_line
 
-_SOURCE = Path(__file__).parent / "JavaClient.java"
-
-
-def compile_java(directory: Path) -> Path:
-    """The folder with the compiled program."""
-    classes = directory / "classes"
-    if not classes.exists():
-        jars = java.class_path(KAFKA_NEW)[-1]
-        subprocess.run(["javac", "-nowarn", "-cp", jars, "-d", str(classes), str(_SOURCE)], check=True, timeout=PATIENCE_S * 2)
-    return classes
+JAVA_CLIENT = Path(__file__).parent / "JavaClient.java"
 
 
 class JavaClient(FaultClient):

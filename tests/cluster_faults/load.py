@@ -15,11 +15,12 @@ from tests.cluster_faults import transactions
 from tests.cluster_faults.client import FaultClient
 from tests.cluster_faults.consuming import ConfluentConsuming, Consuming, KafkaPythonConsuming, name_of
 from tests.cluster_faults.copying import GROUP, Copying, check_copies
-from tests.cluster_faults.java_clients import JavaClient, compile_java
+from tests.cluster_faults.java_clients import JAVA_CLIENT, JavaClient
 from tests.cluster_faults.journal import Journal, now
 from tests.cluster_faults.producing import ConfluentProducing, KafkaPythonProducing, Producing
 from tests.cluster_faults.transactions import Reading, TransactionalProducing
 from tests.crash.ledger import Lost
+from tests.support import java
 from tests.support.cache import CHECKOUT
 from tests.support.cluster import Cluster
 from txbroker.testing.histories import Complete, Poll
@@ -55,7 +56,7 @@ class Load:
             KafkaPythonConsuming("two-kafka-python", at, topic, GROUPS[1], journal),
         ]
         if full and shutil.which("javac") is not None:
-            classes = compile_java(cluster.directory)
+            classes = java.compiled(JAVA_CLIENT, cluster.directory)
             self.producers.append(JavaClient("java-idempotent", at, topic, journal, classes, partitions=PARTITIONS))
             self.members.append(JavaClient("one-java", at, topic, journal, classes, group=GROUPS[0]))
         else:

@@ -11,9 +11,10 @@ POMS = Path(__file__).resolve().parent / "jars"
 KAFKA_OLD = "kafka-3.9.1"
 KAFKA_NEW = "kafka-4.3.1"
 KAFKA_CONNECT = "kafka-connect-4.3.1"  # has MirrorMaker 2
+KAFKA_STREAMS = "kafka-streams-4.3.1"
 SPARK = "spark-4.0.0"
 SPARK_POM = CHECKOUT / "txbroker" / "spark" / "pom.xml"  # that of `txbroker spark setup`
-JAR_SETS = (KAFKA_NEW, KAFKA_OLD, KAFKA_CONNECT, SPARK)
+JAR_SETS = (KAFKA_NEW, KAFKA_OLD, KAFKA_CONNECT, KAFKA_STREAMS, SPARK)
 
 _MARK = ".complete"  # written last, with the digest of the pom that the folder was filled from
 

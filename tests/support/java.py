@@ -119,6 +119,18 @@ def class_path(release: str, *classes: Path, options: tuple[str, ...] = SHORT_LI
     return [java(), *options, _logging_option(release, log_level), "-cp", ":".join(places)]
 
 
+def compiled(source: Path, directory: Path, release: str = KAFKA_NEW) -> Path:
+    """The folder in `directory` with the classes of a program, compiled with the jars of `release` unless it was before."""
+    classes = directory / f"{source.stem}-classes"
+    if not classes.exists():
+        compiler = shutil.which("javac")
+        if compiler is None:
+            raise Missing("There is no Java compiler: run `make prepare` as root, or on Debian apt-get install default-jdk-headless")
+        jars = ":".join(map(str, cache.jars(release)))
+        subprocess.run([compiler, "-nowarn", "-cp", jars, "-d", str(classes), str(source)], check=True, timeout=2 * PATIENCE_S)
+    return classes
+
+
 class ToolFailed(Exception):
     """A tool ended with a status other than 0."""
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from tests.support import cache
 
 # program -> the Debian package that has it
-PROGRAMS = {"java": "default-jre-headless", "mvn": "maven", "kcat": "kcat", "faketime": "faketime"}
+PROGRAMS = {"java": "default-jre-headless", "javac": "default-jdk-headless", "mvn": "maven", "kcat": "kcat", "faketime": "faketime"}
 
 
 def main(jar_sets: Sequence[str] = ()) -> int:

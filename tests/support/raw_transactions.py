@@ -172,10 +172,10 @@ def fetch(connection: RawConnection, topic: str, offset: int = 0, *, isolation: 
     return Isolated(found.last_stable_offset, found.high_watermark, aborted, bytes(found.records or b""))
 
 
-def latest(connection: RawConnection, topic: str, *, isolation: int = READ_COMMITTED) -> int:
-    """ListOffsets for the end of partition 0."""
+def latest(connection: RawConnection, topic: str, *, isolation: int = READ_COMMITTED, partition: int = 0) -> int:
+    """ListOffsets for the end of a partition."""
     topics = ListOffsetsRequest.ListOffsetsTopic
-    part = topics.ListOffsetsPartition(partition_index=0, timestamp=-1, current_leader_epoch=-1)
+    part = topics.ListOffsetsPartition(partition_index=partition, timestamp=-1, current_leader_epoch=-1)
     request = ListOffsetsRequest(isolation_level=isolation, topics=[topics(name=topic, partitions=[part])])
     offset: int = connection.call(request, 5).topics[0].partitions[0].offset
     return offset
