@@ -103,6 +103,10 @@ func (c *client) OpenProducer(_ context.Context, how driving.How) (driving.Produ
 }
 
 func (p producer) Send(ctx context.Context, topic string, records []driving.Record) error {
+	return p.ProduceSync(ctx, toSend(topic, records)...).FirstErr()
+}
+
+func toSend(topic string, records []driving.Record) []*kgo.Record {
 	var made []*kgo.Record
 	for _, r := range records {
 		record := &kgo.Record{Topic: topic, Partition: r.Partition, Key: r.Key, Value: r.Value, Timestamp: time.UnixMilli(r.Timestamp)}
@@ -111,7 +115,7 @@ func (p producer) Send(ctx context.Context, topic string, records []driving.Reco
 		}
 		made = append(made, record)
 	}
-	return p.ProduceSync(ctx, made...).FirstErr()
+	return made
 }
 
 // Renew: a recreated topic is refused until the old one is purged, as the client's documentation says.
@@ -138,11 +142,54 @@ func (c *client) OpenTransactions(ctx context.Context, id string) (driving.Trans
 func (t transactions) Begin() error { return t.BeginTransaction() }
 
 func (t transactions) SendOffsets(context.Context, string, string, map[int32]int64) error {
-	return driving.Lacks("it commits offsets in transactions for its own group session only, which this driver does not use")
+	return errors.New("offsets are committed by a session")
 }
 
 func (t transactions) End(ctx context.Context, commit bool) error {
 	return t.EndTransaction(ctx, kgo.TransactionEndTry(commit))
+}
+
+// session is a member of a group whose transactions have the offsets that it has read.
+type session struct{ *kgo.GroupTransactSession }
+
+func (c *client) OpenSession(_ context.Context, id, group, topic string) (driving.Transactions, error) {
+	made, err := kgo.NewGroupTransactSession(kgo.SeedBrokers(c.address...), kgo.TransactionalID(id), kgo.ConsumerGroup(group),
+		kgo.ConsumeTopics(topic), kgo.RequireStableFetchOffsets(), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.HeartbeatInterval(300*time.Millisecond))
+	return session{made}, err
+}
+
+func (s session) Send(ctx context.Context, topic string, records []driving.Record) error {
+	return s.ProduceSync(ctx, toSend(topic, records)...).FirstErr()
+}
+
+func (s session) SendOffsets(ctx context.Context, _, topic string, offsets map[int32]int64) error {
+	for {
+		reached := true
+		read := s.Client().UncommittedOffsets()[topic]
+		for partition, offset := range offsets {
+			reached = reached && read[partition].Offset == offset
+		}
+		if reached {
+			return nil
+		}
+		if err := s.PollFetches(ctx).Err(); err != nil {
+			return err
+		}
+	}
+}
+
+func (s session) End(ctx context.Context, commit bool) error {
+	committed, err := s.GroupTransactSession.End(ctx, kgo.TransactionEndTry(commit))
+	if err == nil && committed != commit {
+		return errors.New("the session has aborted the transaction")
+	}
+	return err
+}
+
+func (s session) Close() error {
+	s.GroupTransactSession.Close()
+	return nil
 }
 
 type consumer struct{ *kgo.Client }

@@ -23,6 +23,12 @@ type TransactionalClient interface {
 	OpenTransactions(ctx context.Context, transactionalID string) (Transactions, error)
 }
 
+// GroupTransactionalClient commits, in transactions, the offsets of what the producer itself has read as a member of a group.
+type GroupTransactionalClient interface {
+	// OpenSession opens a producer whose SendOffsets reads up to these offsets, the end of what was written.
+	OpenSession(ctx context.Context, transactionalID, group, topic string) (Transactions, error)
+}
+
 // committed is how a read_committed consumer fetches.
 var committed = Fetching{MaxWait: prompt.MaxWait, MaxBytes: prompt.MaxBytes, Committed: true}
 
@@ -129,36 +135,60 @@ func (d driver) readCommitted(ctx context.Context, topic string) error {
 }
 
 func (d driver) txnOffsets(ctx context.Context, topic string) error {
-	records, producer, err := d.made(ctx, topic, 30)
+	if _, can := d.Client.(TransactionalClient); !can {
+		return Lacks("it has no transactions")
+	}
+	records, err := samples(30)
 	if err != nil {
 		return err
 	}
-	if err := d.send(ctx, topic, records, plain); err != nil {
+	if err := d.readyTopic(ctx, topic, partitions, nil); err != nil {
+		return err
+	}
+	var producer Transactions
+	if sessions, can := d.Client.(GroupTransactionalClient); can {
+		producer, err = sessions.OpenSession(ctx, topic, topic, topic)
+	} else {
+		producer, err = d.transactions(ctx, topic)
+	}
+	if err != nil {
 		return err
 	}
 	for _, one := range []struct {
-		offset int64
-		commit bool
-	}{{5, true}, {8, false}} {
+		from, to int64
+		commit   bool
+	}{{0, 5, true}, {5, 8, false}} {
+		if err := d.send(ctx, topic, between(records, one.from, one.to), plain); err != nil {
+			return err
+		}
 		if err := producer.Begin(); err != nil {
 			return err
 		}
-		offsets := map[int32]int64{0: one.offset, 1: one.offset, 2: one.offset}
+		offsets := map[int32]int64{0: one.to, 1: one.to, 2: one.to}
 		if err := errors.Join(producer.SendOffsets(ctx, topic, topic, offsets), producer.End(ctx, one.commit)); err != nil {
 			return err
 		}
 	}
-	var rest []Record
-	for _, record := range records {
-		if record.Offset >= 5 {
-			rest = append(rest, record)
-		}
+	if err := errors.Join(producer.Close(), d.send(ctx, topic, between(records, 8, 10), plain)); err != nil {
+		return err
 	}
+	rest := between(records, 5, 10)
 	read, err := d.readInGroup(ctx, topic, topic, len(rest))
 	if err != nil {
 		return err
 	}
-	return errors.Join(check(read, rest, d.EmptyIsNull()), producer.Close())
+	return check(read, rest, d.EmptyIsNull())
+}
+
+// between has the records with these offsets.
+func between(records []Record, from, to int64) []Record {
+	var found []Record
+	for _, record := range records {
+		if from <= record.Offset && record.Offset < to {
+			found = append(found, record)
+		}
+	}
+	return found
 }
 
 func (d driver) fencing(ctx context.Context, topic string) error {

@@ -61,16 +61,33 @@ function received(partition, message) {
   }
 }
 
+function toSend(records) {
+  return records.map(({ partition, timestamp, key, value, headers }) => (
+    { partition, timestamp: String(timestamp), key, value, headers: headersObject(headers) }))
+}
+
 async function openProducer({ codec, acks, idempotent }) {
   const producer = kafka.producer({ idempotent, maxInFlightRequests: 1, allowAutoTopicCreation: false })
   await producer.connect()
   return {
-    async send(topic, records) {
-      const messages = records.map(({ partition, timestamp, key, value, headers }) => (
-        { partition, timestamp: String(timestamp), key, value, headers: headersObject(headers) }))
-      await producer.send({ topic, acks: ACKS[acks], compression: CODECS[codec], messages })
-    },
+    send: (topic, records) => producer.send({ topic, acks: ACKS[acks], compression: CODECS[codec], messages: toSend(records) }),
     renew() {},
+    close: () => producer.disconnect(),
+  }
+}
+
+async function openTransactions(transactionalId) {
+  const producer = kafka.producer({ transactionalId, idempotent: true, maxInFlightRequests: 1, allowAutoTopicCreation: false })
+  await producer.connect()
+  let transaction
+  return {
+    async begin() { transaction = await producer.transaction() },
+    send: (topic, records) => transaction.send({ topic, messages: toSend(records) }),
+    sendOffsets: (consumerGroupId, topic, offsets) => transaction.sendOffsets({
+      consumerGroupId,
+      topics: [{ topic, partitions: Object.entries(offsets).map(([partition, offset]) => ({ partition: Number(partition), offset: String(offset) })) }],
+    }),
+    end: commit => commit ? transaction.commit() : transaction.abort(),
     close: () => producer.disconnect(),
   }
 }
@@ -89,7 +106,7 @@ async function consume(topic, groupId, options = {}, isNew = () => true) {
   return { consumer, arrived, run }
 }
 
-async function openConsumer(topic, partitions, { maxWaitMs, maxBytes }) {
+async function openConsumer(topic, partitions, { maxWaitMs, maxBytes, committed = false }) {
   // This group commits nothing: a member that rejoins starts at the first offset again.
   const next = new Map()
   const isNew = (partition, offset) => {
@@ -98,7 +115,7 @@ async function openConsumer(topic, partitions, { maxWaitMs, maxBytes }) {
     return true
   }
   const group = `${topic}-reader-${Date.now()}`
-  const { consumer, arrived, run } = await consume(topic, group, { maxWaitTimeInMs: maxWaitMs, maxBytesPerPartition: maxBytes }, isNew)
+  const { consumer, arrived, run } = await consume(topic, group, { maxWaitTimeInMs: maxWaitMs, maxBytesPerPartition: maxBytes, readUncommitted: !committed }, isNew)
   await run()
   return {
     arrived,
@@ -178,7 +195,7 @@ const client = {
   addPartitions: (topic, count) => admin.createPartitions({ topicPartitions: [{ topic, count }] }),
   topicId() { throw new Lacks('it does not show topic ids') },
   deleteTopic: topic => admin.deleteTopics({ topics: [topic] }),
-  openProducer, openConsumer, join, firstAndLast, offsetAt,
+  openProducer, openTransactions, openConsumer, join, firstAndLast, offsetAt,
   deleteRecords: (topic, partition, before) => admin.deleteTopicRecords({ topic, partitions: [{ partition, offset: String(before) }] }),
   config: async (topic, key) => (await configs(topic)).find(({ configName }) => configName === key).configValue,
   setConfig,

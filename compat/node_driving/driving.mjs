@@ -11,6 +11,8 @@
 //                                                   rebalances(): the number of assignments, close(): leaves, unless it is static
 //   firstAndLast(topic, partition)  offsetAt(topic, partition, timestamp)  deleteRecords(topic, partition, before)
 //   config(topic, key)  setConfig(topic, key, value): one key, null resets it to the default
+//   openTransactions: see transactions.mjs
+//   faultOf(feature, problem), if there is such: the reason if a feature fails because the client is faulty on any broker
 //   groups()  group(name) -> {state, members}  deleteGroup(name)  setGroupOffsets(group, topic, {partition: offset})
 
 import fs from 'node:fs'
@@ -20,14 +22,15 @@ import { groupFeatures } from './groups.mjs'
 import { recordFeatures } from './records.mjs'
 import { reconnect } from './reconnect.mjs'
 import { topicFeatures } from './topics.mjs'
+import { transactionFeatures } from './transactions.mjs'
 import { Fault, Lacks } from './waiting.mjs'
 
 const PATIENCE_MS = 180_000 // for a feature
 const ORDER = [
   'topics', 'none', 'gzip', 'snappy', 'lz4', 'zstd', 'acks', 'idempotence', 'group', 'eager', 'cooperative', 'static', 'offsets', 'delete_records',
-  'configs', 'groups', 'reset', 'topic_ids', 'long_poll', 'large', 'reconnect',
+  'configs', 'groups', 'reset', 'topic_ids', 'long_poll', 'large', 'reconnect', 'commit', 'abort', 'read_committed', 'txn_offsets', 'fencing',
 ]
-const features = { ...recordFeatures, ...groupFeatures, ...topicFeatures, reconnect }
+const features = { ...recordFeatures, ...groupFeatures, ...topicFeatures, reconnect, ...transactionFeatures }
 
 // Run the features that are named, or all, and end the process; `name` is the client's package.
 export async function drive(name, client, wanted) {
@@ -52,7 +55,8 @@ async function attempt(feature, client, topic) {
     return { ok: true, detail: '' }
   } catch (problem) {
     if (problem instanceof Lacks) return { ok: null, detail: problem.message }
-    if (problem instanceof Fault) return { ok: null, fault: problem.message }
+    const fault = problem instanceof Fault ? problem.message : client.faultOf?.(feature, problem)
+    if (fault) return { ok: null, fault }
     console.error(problem)
     return { ok: false, detail: `${problem.name}: ${problem.message}` }
   } finally {

@@ -5,6 +5,7 @@ import { kafka, options } from './client.mjs'
 import { join } from './member.mjs'
 import { openConsumer, openProducer } from './records.mjs'
 import { joinInThread } from './static_member.mjs'
+import { faultOf, openTransactions } from './transactions.mjs'
 
 const { Admin, ConfigResourceTypes, IncrementalAlterConfigOperationTypes, ListOffsetTimestamps } = kafka
 
@@ -42,7 +43,7 @@ const client = {
   addPartitions: (topic, count) => admin.createPartitions({ topics: [{ name: topic, count }] }),
   topicId: async topic => (await described(topic)).id,
   deleteTopic: topic => admin.deleteTopics({ topics: [topic] }),
-  openProducer, openConsumer,
+  openProducer, openTransactions, openConsumer, faultOf,
   join: (topic, as) => as.instance ? joinInThread(topic, as) : join(topic, as),
   firstAndLast: async (topic, partition) => [
     await listed(topic, partition, ListOffsetTimestamps.EARLIEST), await listed(topic, partition, ListOffsetTimestamps.LATEST),

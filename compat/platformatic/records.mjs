@@ -3,10 +3,10 @@
 import { Arrivals, Lacks } from '../node_driving/waiting.mjs'
 import { kafka, options } from './client.mjs'
 
-const { compressionsAlgorithms, Consumer, ProduceAcks, Producer } = kafka
+const { compressionsAlgorithms, Consumer, FetchIsolationLevels, ProduceAcks, Producer } = kafka
 const ACKS = { 0: ProduceAcks.NO_RESPONSE, 1: ProduceAcks.LEADER, all: ProduceAcks.ALL }
 
-function toSend(topic, { partition, timestamp, key, value, headers }) {
+export function toSend(topic, { partition, timestamp, key, value, headers }) {
   return {
     topic, partition, timestamp: BigInt(timestamp), key: key ?? undefined, value: value ?? undefined,
     headers: new Map(headers.map(([name, data]) => [Buffer.from(name), data])),
@@ -39,10 +39,13 @@ export async function stream(consumer, topic, arrived, given, mine = () => true)
   return opened
 }
 
-export async function openConsumer(topic, partitions, { maxWaitMs, maxBytes }) {
+export async function openConsumer(topic, partitions, { maxWaitMs, maxBytes, committed = false }) {
   const consumer = new Consumer({ ...options, groupId: `${topic}-reader-${Date.now()}` })
   const arrived = new Arrivals()
-  const begin = () => stream(consumer, topic, arrived, { mode: 'earliest', maxWaitTime: maxWaitMs, maxBytesPerPartition: maxBytes, maxBytes: 8 * maxBytes })
+  const isolationLevel = committed ? FetchIsolationLevels.READ_COMMITTED : FetchIsolationLevels.READ_UNCOMMITTED
+  const begin = () => stream(consumer, topic, arrived, {
+    mode: 'earliest', maxWaitTime: maxWaitMs, maxBytesPerPartition: maxBytes, maxBytes: 8 * maxBytes, isolationLevel,
+  })
   let opened = await begin()
   return {
     arrived,

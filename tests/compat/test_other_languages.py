@@ -14,7 +14,7 @@ from tests.support.raw_admin import advertised
 from tests.support.server import Server, free_port
 
 FETCH, API_VERSIONS = 1, 18
-FEATURES = ["gzip", "zstd", "idempotence", "group", "eager", "delete_records"]
+FEATURES = ["gzip", "zstd", "idempotence", "group", "eager", "delete_records", "txn_offsets", "fencing"]
 
 
 @pytest.fixture
