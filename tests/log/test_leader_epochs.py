@@ -72,6 +72,7 @@ def test_truncations_against_the_epochs_of_all_records(steps: list[int], first: 
 
 
 DAMAGED = [b"noise", b"0\n5\n0 0\n", b"1\n0\n", b"0\n2\n5 0\n4 10\n", b"0\n1\n0 -3\n", b"\xff\xfe", b"0\n1\n0 0 0\n"]
+DAMAGED += [b"0\n2\n0 0\n3 1"]  # of an offset with more digits, whose end a loss of power has cut off
 
 
 @pytest.mark.parametrize("content", DAMAGED)

@@ -48,6 +48,7 @@ def test_a_checkpoint() -> None:
         (b"0\n2\nt 0 1\n", "its count is 2, and it has 1 entry"),
         (b"0\n0\nt 0 1\n", "its count is 0, and it has 1 entry"),
         (b"0\n1\nt 0\n", "line 3 has 2 fields"),
+        (b"0\n1\nt 0 15", "its last line is cut off"),
         (b"0\n1\nt 0 -1\n", "'-1' is not a number"),
         (b"0\n1\nt 0 9223372036854775808\n", "is not a number"),
         (b"0\n1\nt 2147483648 0\n", "is not a number"),

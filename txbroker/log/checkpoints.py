@@ -60,6 +60,8 @@ def parse_lines(content: bytes, field_count: int) -> list[list[str]]:
             raise MalformedCheckpoint(f"line {position} has {amount(len(entry), 'field')} and not {field_count}")
     if len(entries) != count:
         raise MalformedCheckpoint(f"its count is {count}, and it has {amount(len(entries), 'entry')}")
+    if not content.endswith(b"\n"):  # after a loss of power, if the file was not synced: a number may lack its last digits
+        raise MalformedCheckpoint("its last line is cut off")
     return entries
 
 
