@@ -16,7 +16,7 @@ SETTINGS = FetcherSettings(wait_max_ms=0, min_bytes=1, partition_bytes=1000, res
 
 
 class FollowedHost:
-    """`throttled` and `rate_max`: of what the follower receives. `asked`: its requests."""
+    """`throttled` and `rate_max`: of what the follower receives. `asked`: its requests. `room`: whether the leader has fetch sessions."""
 
     def __init__(self, partitions: int, **config: Any) -> None:
         """`config`: of the follower's topics."""
@@ -24,6 +24,7 @@ class FollowedHost:
         self.clock = self.follower.clock
         self.throttled, self.rate_max = frozenset[str](), 0
         self.asked: list[FetchRequest] = []
+        self.room = True
         quota = ReplicationQuota(lambda: self.rate_max, lambda config: self.throttled, self.clock.seconds, sample_count=11, sample_s=1)
         self.fetcher = ReplicaFetcher(
             OTHER, OWN, SETTINGS, quota=quota, broker_epoch=lambda: 100, monotonic_s=self.clock.seconds, now_ms=lambda: NOW
@@ -41,6 +42,8 @@ class FollowedHost:
             self.asked.append(asked.request)
             version = VERSION
         (response,) = self.leader.send(asked.request, version, with_bytes)
+        if not self.room:
+            response.session_id = 0
         if lose_answer:
             self.fetcher.failed()
         else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 
-from tests.cluster.followed_host import BACKOFF_S, FollowedHost
+from tests.cluster.followed_host import BACKOFF_S, FollowedHost, named
 from tests.support.fakes.faulty_disk import WRITES
 
 
@@ -30,6 +30,18 @@ def test_with_flush_messages_a_follower_says_that_it_has_records_when_they_are_s
     hosts.follower.disk.worker.run()
     assert hosts.fetch()
     assert hosts.asked[-1].topics[0].partitions[0].fetch_offset == 1
+
+
+def test_without_a_fetch_session_a_follower_waits_for_its_sync_before_it_fetches() -> None:
+    hosts = FollowedHost(2, flush_messages=1)
+    hosts.room = False
+    hosts.leader.append(0)
+    hosts.fetch()
+    assert hosts.ends() == [1, 0]
+    assert not hosts.fetch(), "a fetch of partition 1 could wait at the leader, and none for partition 0 could be sent meanwhile"
+    hosts.follower.disk.worker.run()
+    assert hosts.fetch()
+    assert named(hosts.asked[-1]) == [0, 1]
 
 
 def test_a_follower_whose_log_is_not_synced_at_its_start_syncs_it() -> None:

@@ -49,7 +49,12 @@ class FollowerSession:
     @property
     def may_wait(self) -> bool:
         """Whether the leader may wait for records. Not when a session begins: no request can overlap with the one that asks for it."""
-        return self._session_id != _NEW_SESSION or not self._has_room
+        return self._session_id != _NEW_SESSION or self.is_refused
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether the leader has no room for a session: each request names all partitions, and none can overlap with it."""
+        return self._session_id == _NEW_SESSION and not self._has_room
 
     @property
     def may_overlap(self) -> bool:

@@ -140,6 +140,9 @@ class ReplicaFetcher:
     def next_request(self, fetch_version: int, *, overlaps: bool = False) -> Asked | None:
         """The next request; None while nothing is to be copied, or all of it pauses (`next_s`).
 
+        Also None while a log is synced, if the leader has no room for a session: another request could wait there for the other
+        partitions, and none for this one could overlap with it.
+
         `fetch_version`: the newest version of Fetch that both brokers have, DIVERGENCE_VERSION or later. `overlaps`: a fetch is in flight;
         None unless there are partitions that it does not ask for.
         """
@@ -153,7 +156,14 @@ class ReplicaFetcher:
             searched = [self._followed[name] for name in self._searching if self._followed[name].step is step]
             if searched:
                 return Asked(self._offsets_request(searched, timestamp), None)
-        return self._fetch(fetch_version) if len(self._session) else None
+        if not len(self._session) or (self._session.is_refused and self._syncs()):
+            return None
+        return self._fetch(fetch_version)
+
+    def _syncs(self) -> bool:
+        """Whether the log of a partition is being synced."""
+        held = (self._followed.get(name) for name in self._held)
+        return any(one is not None and one.partition.log.flush_due for one in held)
 
     def _fetch(self, fetch_version: int, *, overlaps: bool = False) -> Asked:
         settings = self._settings
