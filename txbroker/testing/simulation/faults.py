@@ -15,7 +15,7 @@ from twisted.python.failure import Failure
 from txbroker.errors import NoSpace, StorageError
 from txbroker.testing.simulation.chance import stream
 from txbroker.testing.simulation.host_disk import HostDisk
-from txbroker.testing.simulation.plan import Fault
+from txbroker.testing.simulation.plan import CONTROLLER, LEADER, Fault
 
 if TYPE_CHECKING:
     from txbroker.testing.simulation.hosts import BrokerHost
@@ -35,6 +35,7 @@ class Faults:
         self._held_down: dict[int, int] = {}  # hosts that a fault keeps from starting again
         self._disk_failed: set[int] = set()
         self._over = False
+        self._left_out: BrokerHost | None = None  # it does not start again
 
     def schedule(self, begun_s: float) -> None:
         """Have the faults of the plan happen. Their times count from `begun_s`."""
@@ -45,10 +46,20 @@ class Faults:
         if self._over:
             return
         begin = getattr(self, f"_{fault.kind}")
-        host = self._world.hosts[fault.target % len(self._world.hosts) + 1]
+        host = self._target(fault)
         if begin(host, fault) is not False:
             self._world.counts[fault.kind] += 1
             self._world.trace.add(host.name, f"fault {fault.kind} for {fault.length_s:.1f} s")
+
+    def _target(self, fault: Fault) -> BrokerHost:
+        hosts, state = self._world.hosts, self._world.state
+        found = None
+        if fault.target == CONTROLLER:
+            found = state.controller
+        elif fault.target == LEADER:
+            leaders = [partition.leader for _, partition, _ in state.states() if partition.leader >= 0]
+            found = leaders[int(fault.detail * 1000) % len(leaders)] if leaders else None
+        return hosts[fault.target % len(hosts) + 1] if found is None else hosts[found]
 
     def _after(self, seconds: float, call: object) -> None:
         def undo() -> None:
@@ -94,7 +105,7 @@ class Faults:
     def exited(self, host: BrokerHost) -> None:
         """A process has ended: a supervisor starts it again, unless a fault holds it down."""
         if self._over:
-            self._world.scheduler.after(RESTART_S, lambda: None if host.is_running else host.start())
+            self._world.scheduler.after(RESTART_S, lambda: None if host.is_running or host is self._left_out else host.start())
         else:
             self._after(RESTART_S, lambda: self._start(host))
 
@@ -129,6 +140,18 @@ class Faults:
             return False
         host.kill(silent=True)
         self._lose(host, fault, lambda: host.disk.power_cut(self._chance))
+        return None
+
+    def _blackout(self, host: BrokerHost, fault: Fault) -> bool | None:
+        """All brokers lose power together. Only topics that sync each message survive that."""
+        if not self._world.plan.durable:
+            return False
+        for other in self._world.hosts.values():
+            if other.is_running:
+                other.kill(silent=True)
+                other.disk.power_cut(self._chance)
+                self._world.state.disk_lost(other)
+                self._down(other, fault.length_s * (0.5 + self._chance.random()))
         return None
 
     def _wipe(self, host: BrokerHost, fault: Fault) -> bool | None:
@@ -261,6 +284,14 @@ class Faults:
         self._after(fault.length_s, repaired)
         return None
 
+    def _slow_disk(self, host: BrokerHost, fault: Fault) -> bool | None:
+        """Each sync, and other work in threads, takes up to some tenths of a second longer."""
+        if host.slow_disk_s:
+            return False
+        host.slow_disk_s = 0.02 + 0.4 * fault.detail
+        self._after(fault.length_s, lambda: setattr(host, "slow_disk_s", 0.0))
+        return None
+
     def _set_disk(self, host: BrokerHost, error: int) -> None:
         disk = self._disk(host)
         if disk is not None:
@@ -276,14 +307,39 @@ class Faults:
 
     # The end
 
+    def leave_out(self, target: int) -> int:
+        """Undo all faults but for one broker, which does not come back: it is dead, silent, stopped, mute or deaf. Returns its id."""
+        self.heal()
+        world = self._world
+        host = world.hosts[target % len(world.hosts) + 1]
+        how = self._chance.choice(("dead", "silent", "stopped", "cut", "mute", "deaf"))
+        self._left_out = host
+        world.trace.add(host.name, f"is left out: {how}")
+        world.counts[f"left out {how}"] += 1
+        if how == "stopped" and host.process is not None:
+            host.process.pause()
+        elif how in ("dead", "silent"):
+            host.kill(silent=how == "silent")
+        else:
+            others = [other.name for other in world.hosts.values() if other is not host]
+            others += [server.name for server in world.ensemble.servers]
+            for other in others:
+                if how != "deaf":
+                    world.network.cut_link(host.name, other)
+                if how != "mute":
+                    world.network.cut_link(other, host.name)
+        return host.id
+
     def heal(self) -> None:
         """Undo all faults, and begin no further one."""
         self._over = True
+        self._left_out = None
         world = self._world
         world.network.heal()
         for server in world.ensemble.servers:
             server.lag_s = 0.004
         for host in world.hosts.values():
+            host.slow_disk_s = 0.0
             disk = self._disk(host)
             if disk is not None:
                 disk.faults.fails = 0

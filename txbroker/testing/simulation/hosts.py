@@ -43,6 +43,7 @@ class BrokerHost:
         self.id = broker_id
         self.name = f"b{broker_id}"
         self.clock_offset_ms = 0
+        self.slow_disk_s = 0.0  # a job of a worker takes up to so much longer
         self.disk = MemoryDisk(self.now_ms)
         self.process: Process | None = None
         self.broker: Broker | None = None
@@ -150,7 +151,7 @@ class BrokerHost:
                     result = Failure()
                 process.callLater(0, done.callback, result)
 
-            process.callLater(chance.random() * WORKER_S, run)
+            process.callLater(chance.random() * (WORKER_S + self.slow_disk_s), run)
             return done
 
         def later(delay_ms: int, work: Callable[[], None], done: Callable[[], None] | None = None) -> None:

@@ -9,8 +9,16 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from txbroker.names import TopicPartition
+from txbroker.testing.simulation.history import Recorder
 
 Report = Callable[[str, str], None]
+
+# The invariants that the anomalies of a history violate.
+ANOMALIES = {
+    "duplicate": "I10", "nonmonotonic-send": "I10", "inconsistent-offsets": "I3", "unexpected": "I3", "nonmonotonic-poll": "I3",
+    "int-nonmonotonic-poll": "I3", "poll-skip": "I3", "int-poll-skip": "I3", "G1a": "I9", "precommitted-read": "I9",
+    "torn-transaction": "I9", "lost-commit": "I8", "unexpected-commit": "I8",
+}  # fmt: skip
 
 
 class Observed:
@@ -34,8 +42,9 @@ class Ledger:
     `acting_coordinator(group, broker)`: the leader epoch in which this broker is the coordinator of the group, None if it is not.
     """
 
-    def __init__(self, report: Report, now_ms: Callable[[], int]) -> None:
+    def __init__(self, report: Report, now_ms: Callable[[], int], seconds: Callable[[], float]) -> None:
         self.now_ms = now_ms
+        self.history = Recorder(seconds)
         self.partitions: dict[TopicPartition, Observed] = {}
         self.producer_ids: set[int] = set()
         self.records_read = 0
@@ -66,12 +75,14 @@ class Ledger:
             self._report("I10", f"producer id {producer_id} was given twice")
         self.producer_ids.add(producer_id)
 
-    def sent(self, partition: TopicPartition, values: Sequence[bytes]) -> None:
+    def sent(self, producer: str, partition: TopicPartition, values: Sequence[bytes], *, exact: bool, keyed: bool) -> None:
         """Values are about to be sent for the first time."""
         self.of(partition).sent.update(values)
+        self.history.sent(producer, partition, values, exact=exact, keyed=keyed)
 
     def acknowledged(self, partition: TopicPartition, values: Sequence[bytes], base_offset: int, *, all_in_sync: bool) -> None:
         """A batch is acknowledged. `base_offset` is -1 if it is not known."""
+        self.history.acknowledged(values, base_offset, all_in_sync=all_in_sync)
         seen = self.of(partition)
         for index, value in enumerate(values):
             if base_offset < 0:
@@ -89,6 +100,13 @@ class Ledger:
     def commit_lost(self, committer: str, text: str) -> None:
         """A committed offset is not fetched."""
         self._report("I8", f"{committer}: {text}")
+
+    def check_history(self) -> None:
+        """The end of the run: no anomaly in what the clients have recorded."""
+        seen = self.partitions.items()
+        compacted = {name.topic for name, one in seen if one.compacted}
+        for anomaly in self.history.anomalies(compacted=compacted, deleted=[(name, one.start) for name, one in seen if one.start]):
+            self._report(ANOMALIES.get(anomaly.kind, "I1"), f"the history of the clients: {anomaly}")
 
     # Consumers
 

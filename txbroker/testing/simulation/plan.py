@@ -18,10 +18,17 @@ from txbroker.testing.simulation.clients.consumer import ConsumerPlan
 from txbroker.testing.simulation.clients.producer import ProducerPlan
 
 SETTLE_S = 4.0  # before the first fault
+STORM_S = 0.4  # the mean time from the beginning of a storm of faults to each of them
+
+
+CONTROLLER, LEADER = -1, -2  # targets by their role when the fault begins
 
 
 class Fault(NamedTuple):
-    """Something that happens at a time. `target`: a broker by number; `length_s`: until it is undone; `detail`: from 0 to 1."""
+    """Something that happens at a time. `length_s`: until it is undone; `detail`: from 0 to 1.
+
+    `target`: a broker by number, CONTROLLER, or LEADER: the leader of one of the partitions.
+    """
 
     at_s: float
     kind: str
@@ -56,6 +63,7 @@ class Plan:
     faults: tuple[Fault, ...]
     latency_s: float = 0.002
     session_timeout_s: float = 3.0
+    left_out: int | None = None  # a broker that stays away while the others converge
     durable: bool = False  # every append is synced before it counts: a loss of power loses nothing that was acknowledged
     bug: str = ""
 
@@ -80,7 +88,11 @@ KINDS: Mapping[str, tuple[float, float, float]] = {
     "wipe": (1.0, 0.5, 4.0),
     "full": (2.0, 0.5, 5.0),
     "prefer": (3.0, 0.0, 0.0),
+    "slow_disk": (3.0, 0.5, 4.0),
+    "blackout": (2.0, 0.3, 3.0),
 }
+
+LIKELY = 0.35  # that a plan has faults of a kind
 
 
 def draw(seed: int) -> Plan:
@@ -99,7 +111,7 @@ def draw(seed: int) -> Plan:
     committers = tuple(
         CommitterPlan(f"g{number}", chance.choice(partitions), chance.choice((0.1, 0.5))) for number in range(chance.choice((0, 1, 2)))
     )
-    faults = _faults(stream(seed, "fault plan"), duration_s, brokers, durable=durable)
+    faults = _faults(seed, duration_s, brokers=brokers, durable=durable)
     return Plan(
         seed=seed,
         duration_s=duration_s,
@@ -113,6 +125,7 @@ def draw(seed: int) -> Plan:
         latency_s=chance.choice((0.0005, 0.002, 0.02)),
         session_timeout_s=session_s,
         durable=durable,
+        left_out=chance.randrange(brokers) if brokers > 1 and chance.random() < 0.3 else None,
     )
 
 
@@ -184,18 +197,40 @@ def _consumer(chance: Random, partitions: list[TopicPartition]) -> ConsumerPlan:
     )
 
 
-def _faults(chance: Random, duration_s: float, brokers: int, *, durable: bool) -> tuple[Fault, ...]:
-    kinds = [kind for kind in KINDS if chance.random() < 0.35 or (durable and kind == "power")]
+def _faults(seed: int, duration_s: float, *, brokers: int, durable: bool) -> tuple[Fault, ...]:
+    chance = stream(seed, "fault plan")
     intensity = chance.choice((0.5, 1.0, 2.0))
-    faults = []
-    for kind in kinds:
-        a_minute, shortest_s, longest_s = KINDS[kind]
-        a_minute *= intensity * (3 if durable and kind == "power" else 1)
-        at_s = SETTLE_S
-        while True:
-            at_s += chance.expovariate(a_minute / 60)
-            if at_s >= duration_s:
-                break
-            length_s = shortest_s * (longest_s / shortest_s) ** chance.random() if shortest_s else 0.0
-            faults.append(Fault(at_s, kind, chance.randrange(brokers), length_s, chance.random()))
-    return tuple(sorted(faults))
+    aimed = chance.choice((0.0, 0.0, 0.5, 0.8))  # how likely a fault hits a role
+    storms = [SETTLE_S + chance.random() * (duration_s - SETTLE_S) for _ in range(chance.choice((0, 0, 1, 2, 4)))]
+    faults: list[Fault] = []
+    for kind in KINDS:
+        of_disks = durable and kind in ("power", "slow_disk")
+        faults += _faults_of(
+            stream(seed, f"faults {kind}"), kind, duration_s, intensity * (3 if of_disks else 1), 1.0 if of_disks else LIKELY
+        )
+    drawn = []
+    for fault in faults:
+        own = stream(seed, f"fault {fault.kind} {fault.at_s}")
+        at_s, target = fault.at_s, own.randrange(brokers)
+        if own.random() < aimed:
+            target = own.choice((CONTROLLER, LEADER))
+        if storms and own.random() < 0.6:  # faults that come together find what single ones do not
+            at_s = min(storms, key=lambda storm_s: abs(storm_s - fault.at_s)) + own.expovariate(1 / STORM_S)
+        if at_s < duration_s:
+            drawn.append(fault._replace(at_s=at_s, target=target))
+    return tuple(sorted(drawn))
+
+
+def _faults_of(chance: Random, kind: str, duration_s: float, intensity: float, likely: float) -> list[Fault]:
+    """The faults of one kind, from a stream of its own: another kind changes nothing for this one."""
+    a_minute, shortest_s, longest_s = KINDS[kind]
+    if chance.random() >= likely:
+        return []
+    faults: list[Fault] = []
+    at_s = SETTLE_S
+    while True:
+        at_s += chance.expovariate(a_minute * intensity / 60)
+        if at_s >= duration_s:
+            return faults
+        length_s = shortest_s * (longest_s / shortest_s) ** chance.random() if shortest_s else 0.0
+        faults.append(Fault(at_s, kind, 0, length_s, chance.random()))

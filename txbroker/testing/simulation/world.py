@@ -63,11 +63,16 @@ class Result:
 
 
 class Client(Protocol):
-    """Works from `start` until `finish`."""
+    """Works from `start` until `finish`. `busy`: what it waits for after that."""
+
+    finishing: bool
 
     def start(self) -> None: ...
 
     def finish(self) -> None: ...
+
+    @property
+    def busy(self) -> list[str]: ...
 
 
 class World:
@@ -82,7 +87,7 @@ class World:
         self.current: list[Process | None] = [None]
         self.network = Network(self.scheduler, stream(plan.seed, "network"), latency_s=plan.latency_s)
         self.ensemble = Ensemble(self.scheduler, self.network, stream(plan.seed, "tree"))
-        self.ledger = Ledger(self.violate, lambda: START_MS + int(self.scheduler.now_s * 1000))
+        self.ledger = Ledger(self.violate, lambda: START_MS + int(self.scheduler.now_s * 1000), self.scheduler.seconds)
         self.ledger.exactly_once = all(producer.idempotent for producer in plan.producers)
         self.processes: list[Process] = []
         self.hosts = {number + 1: BrokerHost(self, number + 1, plan.settings) for number in range(plan.brokers)}
@@ -132,24 +137,33 @@ class World:
         self._start_clients()
         self.faults.schedule(begun_s)
         self.scheduler.run(begun_s + self.plan.duration_s, self._is_over)
+        problem = self.convergence.problem
+        if self.plan.left_out is not None and self.violation is None:
+            out = self.faults.leave_out(self.plan.left_out)
+            self._until(lambda: problem(out) is None, CONVERGE_S, f"without b{out} the cluster does not converge", lambda: problem(out))
         self.heal()
         healed_s = self.scheduler.now_s
-        if self._until(lambda: self.convergence.problem() is None, CONVERGE_S, "the cluster does not converge"):
-            self._finish()
+        if self._until(lambda: problem() is None, CONVERGE_S, "the cluster does not converge"):
+            for consumer in self.consumers:
+                consumer.finish()
+            if self._until(lambda: problem() is None, CONVERGE_S, "the consumers do not come to the end"):
+                self._finish()
         return self.scheduler.now_s - healed_s
 
     def _is_over(self) -> bool:
         return self.violation is not None
 
-    def _until(self, condition: Callable[[], bool], at_most_s: float, otherwise: str) -> bool:
-        """Run until a condition holds; a violation of I11 if it does not in time."""
+    def _until(
+        self, condition: Callable[[], bool], at_most_s: float, otherwise: str, problem: Callable[[], str | None] | None = None
+    ) -> bool:
+        """Run until a condition holds; a violation of I11 if it does not in time, which names what waits."""
         deadline_s = self.scheduler.now_s + at_most_s
         while self.violation is None and self.scheduler.now_s < deadline_s:
             self.scheduler.run(self.scheduler.now_s + CHECK_S, self._is_over)
             if self.violation is None and condition():
                 return True
         if self.violation is None:
-            self.violate("I11", f"{otherwise} within {at_most_s:.0f} s: {self.convergence.problem() or 'topics are missing'}")
+            self.violate("I11", f"{otherwise} within {at_most_s:.0f} s: {(problem or self.convergence.problem)() or 'topics are missing'}")
         return False
 
     @property
@@ -201,12 +215,13 @@ class World:
             client.start()
 
     def heal(self) -> None:
-        """The faults end: everything is repaired, and the clients finish."""
+        """The faults end: everything is repaired, and the clients finish, the consumers last."""
         self.trace.add("world", "healed")
         self.healing = True
         self.faults.heal()
         for client in self.clients:
-            client.finish()
+            if not isinstance(client, Consumer):  # these finish when there are no new records
+                client.finish()
 
     def _finish(self) -> None:
         """After convergence: read everything once more, from the beginning."""
@@ -215,8 +230,13 @@ class World:
         Deferred.fromCoroutine(self.convergence.read_all(reader)).addBoth(done.append)
         if self._until(lambda: bool(done), CONVERGE_S, "the final read does not end") and isinstance(done[0], Failure):
             self.violate("I12", f"the final read failed: {done[0].getTraceback()}")
+        waits = reader.unanswered or self.convergence.overdue()
+        if self.violation is None and waits:
+            self.violate("I11", f"the cluster is whole, and some requests are not answered: {'; '.join(waits)}")
         if self.violation is None:
             self.state.check_all()
+        if self.violation is None:
+            self.ledger.check_history()
 
     # Events of hosts
 

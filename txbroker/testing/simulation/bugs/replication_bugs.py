@@ -109,13 +109,18 @@ def truncation_one_too_far() -> list[Patch]:
 
 
 def watermark_before_truncation() -> list[Patch]:
-    """A follower takes the leader's high watermark from an answer that has it truncate (KAFKA-14704)."""
+    """A follower takes the leader's high watermark from an answer that has it truncate, and truncates later (KAFKA-14704)."""
     fetched = ReplicaFetcher._fetched
+    delayed: set[tuple[int, int]] = set()
 
     def broken(self: ReplicaFetcher, one: Any, data: Any) -> None:
         if not data.error_code and data.diverging_epoch.epoch != -1:
             partition = one.partition
             partition.high_watermark = max(partition.high_watermark, min(data.high_watermark, partition.log.log_end_offset))
+            if (id(partition), partition.leader_epoch) not in delayed:
+                delayed.add((id(partition), partition.leader_epoch))
+                self.touch(partition.topic_partition)
+                return
         fetched(self, one, data)
 
     return [Patch(ReplicaFetcher, "_fetched", broken)]

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 
-from txbroker.client.client_errors import ClientError, ConnectionFailed
+from txbroker.client.client_errors import ClientError, ConnectionFailed, Silent
 from txbroker.client.client_machine import ClientSettings
 from txbroker.client.twisted_connection import TwistedConnection
 from txbroker.errors import ErrorCode
@@ -35,6 +35,7 @@ class ClusterClient:
         self.chance = chance
         self.leaders: dict[TopicPartition, tuple[int, int]] = {}  # leader and its epoch
         self.controller_id = -1
+        self.unanswered: list[str] = []  # requests without an answer in time
         self._epochs: dict[TopicPartition, int] = {}  # the newest seen: older metadata is ignored, as Kafka's clients do
         self._bootstrap = dict(brokers)
         self._brokers = dict(brokers)
@@ -49,7 +50,11 @@ class ClusterClient:
     async def send(self, broker_id: int, request: Request, *, version_max: int | None = None, timeout_s: float | None = None) -> Any:
         """The response of a broker; ClientError, NotAvailable."""
         connection = await self._connection(broker_id)
-        return await connection.send(request, version_max=version_max, timeout_s=timeout_s)
+        try:
+            return await connection.send(request, version_max=version_max, timeout_s=timeout_s)
+        except Silent:
+            self.unanswered.append(f"{type(request).__name__} to b{broker_id}")
+            raise
 
     async def _connection(self, broker_id: int) -> TwistedConnection:
         connection = self._connections.get(broker_id)

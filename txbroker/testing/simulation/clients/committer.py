@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from txbroker.errors import ErrorCode
 from txbroker.names import TopicPartition
+from txbroker.testing.histories import Outcome
 from txbroker.testing.simulation.clients.cluster_client import PASSING, ClusterClient, NotAvailable
 from txbroker.testing.simulation.ledger import Ledger
 from txbroker.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
@@ -24,12 +25,12 @@ class CommitterPlan:
 
 
 class Committer:
-    """Commits until `finish`. `busy`: it has not read its last commit back yet."""
+    """Commits until `finish`, then reads its last commit back."""
 
     def __init__(self, name: str, client: ClusterClient, plan: CommitterPlan, ledger: Ledger) -> None:
         self.name = name
         self.finishing = False
-        self.busy = True
+        self._done = False
         self.commits = 0
         self._client = client
         self._plan = plan
@@ -53,7 +54,12 @@ class Committer:
             await self._try(fetch=chance.random() < 0.4)
         while not await self._try(fetch=True):
             pass
-        self.busy = False
+        self._done = True
+
+    @property
+    def busy(self) -> list[str]:
+        """That it has not read its last commit back yet."""
+        return [] if self._done else [f"{self.name} cannot read the commits of {self._plan.group}"]
 
     async def _try(self, *, fetch: bool) -> bool:
         try:
@@ -68,19 +74,24 @@ class Committer:
 
     async def _commit(self) -> None:
         self._tried += 1
-        offset = self._tried
+        offset, began, history = self._tried, self._ledger.history.now(), self._ledger.history
         topic, index = self._plan.partition
         one = OffsetCommitRequestPartition(partition_index=index, committed_offset=offset, committed_metadata="")
         request = OffsetCommitRequest(group_id=self._plan.group, topics=[OffsetCommitRequestTopic(name=topic, partitions=[one])])
-        response = await self._client.send(self._coordinator, request, version_max=8)
-        ((answer,),) = (found.partitions for found in response.topics)
-        if answer.error_code:
-            raise NotAvailable(ErrorCode(answer.error_code).name)
+        outcome = Outcome.UNKNOWN
+        try:
+            response = await self._client.send(self._coordinator, request, version_max=8)
+            ((answer,),) = (found.partitions for found in response.topics)
+            if answer.error_code:
+                raise NotAvailable(ErrorCode(answer.error_code).name)
+            outcome = Outcome.OK
+        finally:
+            history.committed(self.name, self._plan.group, self._plan.partition, offset, began, outcome)
         self._committed = offset
         self.commits += 1
 
     async def _fetch(self) -> None:
-        committed = self._committed
+        committed, began = self._committed, self._ledger.history.now()
         acting = self._ledger.acting_coordinator(self._plan.group, self._coordinator)
         topic, index = self._plan.partition
         asked = OffsetFetchRequestGroup(group_id=self._plan.group, topics=[OffsetFetchRequestTopics(name=topic, partition_indexes=[index])])
@@ -93,6 +104,7 @@ class Committer:
             raise NotAvailable(ErrorCode(found.error_code).name)
         if acting is None or acting != self._ledger.acting_coordinator(self._plan.group, self._coordinator):
             return  # a coordinator that does not know yet that there is another one answers what it knows, as in Kafka
+        self._ledger.history.fetched(self.name, self._plan.group, self._plan.partition, found.committed_offset, began)
         if found.committed_offset < committed or found.committed_offset > self._tried:
             text = f"offset {committed} of {self._plan.group} is committed, and {found.committed_offset} is fetched"
             self._ledger.commit_lost(self.name, f"{text} ({self._tried} was the last one tried)")

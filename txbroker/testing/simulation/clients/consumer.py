@@ -30,46 +30,71 @@ class ConsumerPlan:
 
 
 class Consumer:
-    """Reads until `finish`."""
+    """Reads until `finish`, then to the end. `busy`: partitions that it has not read to the end yet."""
 
     def __init__(self, name: str, client: ClusterClient, plan: ConsumerPlan, ledger: Ledger) -> None:
         self.name = name
         self.plan = plan
         self.finishing = False
         self.records = 0
+        self._positions: dict[TopicPartition, int] = {}
         self._client = client
         self._ledger = ledger
 
     def start(self) -> None:
         """Begin."""
         for partition in self.plan.partitions:
+            self._positions[partition] = 0
             self._ledger.run(f"{self.name} for {partition}", self._run(partition))
 
     def finish(self) -> None:
-        """Read no further."""
+        """Only read what is there now."""
         self.finishing = True
+
+    @property
+    def busy(self) -> list[str]:
+        """What it has not read to the end yet."""
+        return [f"{self.name} is at {position} of {partition}" for partition, position in self._positions.items()]
 
     async def _run(self, partition: TopicPartition) -> None:
         chance, plan = self._client.chance, self.plan
         position = 0
         replica = -1
+        self._ledger.history.assigned(self.name, partition, 0)
         while not self.finishing:
             await self._client.sleep(chance.expovariate(1 / plan.pause_s))
             if chance.random() < plan.again:
                 position = 0
+                self._ledger.history.assigned(self.name, partition, 0)
             try:
                 if chance.random() < 0.1:
                     await self._latest(partition)
                 if plan.from_followers and chance.random() < 0.5:
                     replica = chance.choice(self._client.broker_ids)
                 position = await self.poll(partition, position, replica)
+                self._positions[partition] = position
             except PASSING:
                 replica = -1
+                self._client.forget_leader(partition)
+                await self._client.sleep(RETRY_S)
+        await self.read_to_end(partition, position)
+        del self._positions[partition]
+
+    async def read_to_end(self, partition: TopicPartition, position: int) -> int:
+        """Read to the latest offset of now, in spite of errors; returns that offset."""
+        while True:
+            try:
+                _, end = await self.offset_of(partition, -1)
+                while position < end:
+                    self._positions[partition] = position = await self.poll(partition, position, wait_ms=0)
+                return end
+            except PASSING:
                 self._client.forget_leader(partition)
                 await self._client.sleep(RETRY_S)
 
     async def poll(self, partition: TopicPartition, position: int, replica: int = -1, *, wait_ms: int | None = None) -> int:
         """Fetch once; the next position. NotAvailable."""
+        began = self._ledger.history.now()
         leader, epoch = await self._client.leader(partition)
         broker_id = leader if replica < 0 else replica
         fetched = FetchPartition(
@@ -87,12 +112,14 @@ class Consumer:
         (data,) = [data for topic in response.responses for data in topic.partitions]
         if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and replica < 0:
             self._ledger.out_of_range(self.name, partition, position)
+            self._ledger.history.assigned(self.name, partition)
             return await self._earliest(partition)
         if data.error_code:
             raise NotAvailable(ErrorCode(data.error_code).name)
-        return self._read(partition, position, bytes(data.records or b""))
+        return self._read(partition, position, bytes(data.records or b""), began)
 
-    def _read(self, partition: TopicPartition, position: int, data: bytes) -> int:
+    def _read(self, partition: TopicPartition, position: int, data: bytes, began_poll: int) -> int:
+        records: list[tuple[int, bytes]] = []
         at = 0
         begun = position
         while at + HEADER_SIZE <= len(data):
@@ -103,11 +130,14 @@ class Consumer:
             if not header.control:
                 for record in read_records(data, at, header, BATCH_BYTES_MAX):
                     if record.offset >= begun:
-                        self._ledger.read(self.name, partition, record.offset, bytes(record.value or b""), position)
+                        value = bytes(record.value or b"")
+                        self._ledger.read(self.name, partition, record.offset, value, position)
+                        records.append((record.offset, value))
                         self.records += 1
                         position = record.offset + 1
             position = max(position, header.last_offset + 1)
             at += size
+        self._ledger.history.polled(self.name, partition, records, began_poll)
         return position
 
     async def _earliest(self, partition: TopicPartition) -> int:

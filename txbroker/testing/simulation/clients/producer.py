@@ -141,10 +141,11 @@ class _Lane:
         for _ in range(chance.randint(1, plan.records_max)):
             self._count += 1
             key = f"k{chance.randrange(plan.keys)}" if plan.keys else ""
-            values.append(f"{key}/{self._producer.name}-{self.partition.partition}-{self._count:05}".encode())
+            values.append(f"{key}/{self._producer.name}-{self.partition}-{self._count:05}".encode())
         batch = Batch(values, self._sequence if plan.idempotent else -1)
         self._sequence = (self._sequence + len(values)) % SEQUENCES
-        self._ledger.sent(self.partition, values)
+        name = f"{self._producer.name}/{self.partition}"
+        self._ledger.sent(name, self.partition, values, exact=plan.idempotent, keyed=bool(plan.keys))
         return batch
 
     @property

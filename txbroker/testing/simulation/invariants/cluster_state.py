@@ -6,6 +6,7 @@ with `Truth`, what some leader has once committed, and each write of the control
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
@@ -16,6 +17,7 @@ from txbroker.cluster.partition import Partition
 from txbroker.errors import BrokerError
 from txbroker.names import OFFSETS_TOPIC, TopicPartition, java_hash
 from txbroker.testing.simulation.ensemble import Transaction
+from txbroker.testing.simulation.invariants import leader_epochs, producer_states
 from txbroker.wire.batch import BatchHeader, read_header
 
 if TYPE_CHECKING:
@@ -109,7 +111,7 @@ class ClusterState:
             now = Seen(*fields)
             if replica is None or replica.partition is not partition:
                 replica = known[partition.topic_partition] = Replica(partition, now._replace(is_leader=False), now.start)
-                self._changed(host, replica, replica.seen, now)
+                self._changed(host, replica, replica.seen, now, started=True)
             else:
                 before, replica.seen = replica.seen, now
                 self._changed(host, replica, before, now)
@@ -118,15 +120,18 @@ class ClusterState:
                 del known[name]
                 self._ends.pop((host.id, name), None)
 
-    def _changed(self, host: BrokerHost, replica: Replica, before: Seen, now: Seen) -> None:
+    def _changed(self, host: BrokerHost, replica: Replica, before: Seen, now: Seen, *, started: bool = False) -> None:
         partition = replica.partition
         name = partition.topic_partition
         self._ends[host.id, name] = now.end
         replica.seen = now
         truth = self.truth(partition)
         who = f"b{host.id} ({name}, leader epoch {now.leader_epoch})"
-        if now.is_leader and (not before.is_leader or now.leader_epoch != before.leader_epoch):
+        leads = now.is_leader and (not before.is_leader or now.leader_epoch != before.leader_epoch)
+        if leads:
             self._leads(host, who, truth, now)
+        if leads or started or now.end < before.end:
+            self._check_log(partition, who)
         if now.high_watermark < before.high_watermark:
             self._violate("I3", f"{who}: the high watermark went back from {before.high_watermark} to {now.high_watermark}")
         if now.high_watermark > now.end:
@@ -240,6 +245,12 @@ class ClusterState:
             if node is not None:
                 yield name, state, decode_topic(node.data).partitions[name.partition].replicas
 
+    @property
+    def controller(self) -> int | None:
+        """The broker that is the controller, as ZooKeeper has it."""
+        node = self._world.ensemble.nodes.get(node_paths.CONTROLLER)
+        return None if node is None else int(json.loads(node.data or b"")["brokerid"])
+
     def acting_coordinator(self, group: str, broker_id: int) -> int | None:
         """The leader epoch in which a broker leads the partition of a group, if ZooKeeper and the broker agree."""
         partitions = int(self._world.plan.settings["offsets.topic.num.partitions"])
@@ -309,28 +320,10 @@ class ClusterState:
                 who = f"b{host.id} ({name}, at the end)"
                 replica.checked = replica.seen.start
                 self._compare(replica, self.truth(replica.partition), who, replica.seen)
-                self._check_epochs(replica.partition, who)
+                self._check_log(replica.partition, who)
 
-    def _check_epochs(self, partition: Partition, who: str) -> None:
-        """The leader epochs of the cache are those of the batches (I5)."""
-        log = partition.log
-        cached = list(log.leader_epochs)
-        found: dict[int, int] = {}
-        offset = log.log_start_offset
-        while offset < log.log_end_offset:
-            data = log.read(offset, READ_BYTES, offset_end=log.log_end_offset, whole_first_batch=True).region.read()
-            at = 0
-            while at + 61 <= len(data):
-                header = read_header(data, at)
-                found.setdefault(header.leader_epoch, header.base_offset)
-                offset = header.last_offset + 1
-                at += header.size
-            if not at:
-                break
-        if cached != sorted(cached) or any(start > log.log_end_offset for _, start in cached):
-            self._violate("I5", f"{who}: the leader epochs {cached} do not ascend, or go beyond the end {log.log_end_offset}")
-        starts = dict(cached)
-        for epoch, first in found.items():
-            at_or_before = starts.get(epoch)
-            if at_or_before is None or (at_or_before != first and first > log.log_start_offset):
-                self._violate("I5", f"{who}: epoch {epoch} begins at {first}, and the cache has {cached}")
+    def _check_log(self, partition: Partition, who: str) -> None:
+        """What a log remembers of its batches is what they say."""
+        for invariant, problem in (("I5", leader_epochs.problem(partition.log)), ("I10", producer_states.problem(partition.log))):
+            if problem is not None:
+                self._violate(invariant, f"{who}: {problem}")

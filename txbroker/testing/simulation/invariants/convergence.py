@@ -9,7 +9,18 @@ from txbroker.testing.simulation.clients.cluster_client import PASSING, ClusterC
 from txbroker.testing.simulation.clients.consumer import Consumer, ConsumerPlan
 
 if TYPE_CHECKING:
+    from txbroker.cluster.node_data import PartitionState
+    from txbroker.testing.simulation.hosts import BrokerHost
     from txbroker.testing.simulation.world import World
+
+
+OVERDUE_S = 0.5  # a timer may be so late
+
+
+def _is_controller(host: BrokerHost) -> bool:
+    components = None if host.broker is None else host.broker.components
+    controller = None if components is None else components._controller
+    return controller is not None and controller.active
 
 
 class Convergence:
@@ -18,28 +29,51 @@ class Convergence:
     def __init__(self, world: World) -> None:
         self._world = world
 
-    def problem(self) -> str | None:
-        """What is missing; None if the cluster is whole."""
+    def problem(self, without: int | None = None) -> str | None:
+        """What is missing; None if the cluster is whole, or whole except for the broker `without`, which does not come back."""
         world = self._world
-        for host in world.hosts.values():
+        hosts = [host for host in world.hosts.values() if host.id != without]
+        for host in hosts:
             if not host.serving:
                 return f"{host.name} does not serve"
+        controller = world.state.controller
+        active = [host.id for host in hosts if _is_controller(host)]
+        if active != [controller]:
+            return f"ZooKeeper has b{controller} as the controller, and of the brokers {active} are active"
         for name, state, replicas in world.state.states():
-            if state.leader < 0:
-                return f"{name} has no leader"
-            if len(state.isr) < len(replicas):
-                return f"the ISR of {name} is {state.isr}"
-            for host in world.hosts.values():
-                known = None if host.broker is None or host.broker.components is None else host.broker.components.image.partition(*name)
-                if known is None or (known.leader, known.leader_epoch) != (state.leader, state.leader_epoch):
-                    return f"{host.name} takes {known} for the state of {name}, which is {state}"
-        for committer in world.committers:
-            if committer.busy:
-                return f"{committer.name} cannot read its commits"
-        for producer in world.producers:
-            if producer.busy:
-                return "; ".join(producer.busy)
+            problem = self._partition_problem(name, state, replicas, hosts, without)
+            if problem is not None:
+                return problem
+        if without is not None:
+            return None
+        return "; ".join(text for client in world.clients if client.finishing for text in client.busy) or None
+
+    def _partition_problem(
+        self, name: TopicPartition, state: PartitionState, replicas: tuple[int, ...], hosts: list[BrokerHost], without: int | None
+    ) -> str | None:
+        if state.isr == (without,):
+            return None  # no other replica may lead
+        expected = {replica for replica in replicas if replica != without}
+        if state.leader < 0 or state.leader == without:
+            return f"{name} has no leader"
+        if set(state.isr) != expected:
+            return f"the ISR of {name} is {state.isr}"
+        for host in hosts:
+            known = None if host.broker is None or host.broker.components is None else host.broker.components.image.partition(*name)
+            if known is None or (known.leader, known.leader_epoch) != (state.leader, state.leader_epoch):
+                return f"{host.name} takes {known} for the state of {name}, which is {state}"
         return None
+
+    def overdue(self) -> list[str]:
+        """The requests that wait in a broker after their timeouts."""
+        found = []
+        now_s = self._world.scheduler.now_s
+        for host in self._world.hosts.values():
+            if host.broker is not None and host.broker.components is not None:
+                for purgatory in host.broker.components._purgatories:
+                    found += [f"{parked.operation!r} in b{host.id}" for deadline_s, _, parked in purgatory._deadlines
+                              if parked.operation is not None and deadline_s < now_s - OVERDUE_S]  # fmt: skip
+        return found
 
     async def read_all(self, client: ClusterClient) -> None:
         """Read all partitions to their ends; everything acknowledged must be there (I1)."""
@@ -51,17 +85,18 @@ class Convergence:
     async def _read(self, client: ClusterClient, partition: TopicPartition) -> None:
         ledger = self._world.ledger
         reader = Consumer("reader", client, ConsumerPlan((partition,), 0.0, 1 << 20, False, 0.0, 0), ledger)
+        ledger.history.assigned(reader.name, partition)
+        began = ledger.history.now()
         while True:
             try:
-                _, end = await reader.offset_of(partition, -1)
-                position = (await reader.offset_of(partition, -2))[1]
-                while position < end:
-                    position = await reader.poll(partition, position)
+                start = (await reader.offset_of(partition, -2))[1]
             except PASSING:
                 client.forget_leader(partition)
                 await client.sleep(0.1)
             else:
                 break
+        end = await reader.read_to_end(partition, start)
+        ledger.history.complete([reader.name], partition, began)
         seen = ledger.of(partition)
         missing = [f"{offset} ({value!r})" for offset, value in seen.acknowledged.items() if offset >= end]
         if missing:

@@ -1,0 +1,22 @@
+"""The leader epoch cache of a log is what its batches say (I5)."""
+
+from __future__ import annotations
+
+from txbroker.log.log import Log
+from txbroker.testing.simulation.invariants.batches import batches
+
+
+def problem(log: Log) -> str | None:
+    """What is wrong with the cache; None if all is well."""
+    cached = list(log.leader_epochs)
+    found: dict[int, int] = {}
+    for header in batches(log):
+        found.setdefault(header.leader_epoch, header.base_offset)
+    if cached != sorted(cached) or any(start > log.log_end_offset for _, start in cached):
+        return f"the leader epochs {cached} do not ascend, or go beyond the end {log.log_end_offset}"
+    starts = dict(cached)
+    for epoch, first in found.items():
+        start = starts.get(epoch)
+        if start is None or (start != first and first > log.log_start_offset):
+            return f"epoch {epoch} begins at {first}, and the cache has {cached}"
+    return None

@@ -1,0 +1,61 @@
+"""The producers that a log remembers are those of its batches (I10, I9): last epochs, last sequences and open transactions.
+
+Checked where a log is read or cut: after a start, a truncation, an election, and at the end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from txbroker.log.log import Log
+from txbroker.testing.simulation.invariants.batches import batches
+from txbroker.wire.batch import BatchHeader
+
+NOTHING = -1
+SEQUENCES = 2**31
+
+
+@dataclass(slots=True)
+class _Producer:
+    """As the batches say. `open`: the first offset of its open transaction."""
+
+    epoch: int = NOTHING
+    sequence: int = NOTHING
+    last_offset: int = NOTHING
+    open: int = NOTHING
+
+    def add(self, header: BatchHeader) -> None:
+        if header.producer_epoch != self.epoch:
+            self.epoch, self.sequence = header.producer_epoch, NOTHING
+        if header.control:
+            self.open = NOTHING
+            return
+        self.last_offset = header.last_offset
+        if header.base_sequence >= 0:
+            self.sequence = (header.base_sequence + header.last_offset_delta) % SEQUENCES
+        if header.transactional and self.open == NOTHING:
+            self.open = header.base_offset
+
+
+def problem(log: Log) -> str | None:
+    """What the log's producers are and should not be; None if all is well."""
+    expected: dict[int, _Producer] = {}
+    for header in batches(log):
+        if header.producer_id >= 0:
+            expected.setdefault(header.producer_id, _Producer()).add(header)
+    known = log.producers.states()
+    whole = not log.config.compact and not log.log_start_offset
+    for producer_id, producer in expected.items():
+        state = known.get(producer_id)
+        if state is None:
+            return f"producer {producer_id} is forgotten, and its last batch ends at {producer.last_offset}"
+        if (state.epoch, state.last_sequence) != (producer.epoch, producer.sequence) and (whole or producer.sequence >= 0):
+            return (f"producer {producer_id} is known with epoch {state.epoch} and sequence {state.last_sequence}, "
+                    f"and its last batch has epoch {producer.epoch} and sequence {producer.sequence}")  # fmt: skip
+        if whole and state.txn_first_offset != producer.open:
+            return (f"the open transaction of producer {producer_id} begins at {state.txn_first_offset}, "
+                    f"and its batches say {producer.open}")  # fmt: skip
+    others = [producer_id for producer_id in known if producer_id not in expected]
+    if whole and others:
+        return f"producer {others[0]} is known, and no batch in the log is its own"
+    return None
