@@ -3,7 +3,8 @@
 Python runs on one core in each process: N brokers use N cores. They find each other in a metadata tree that one more process serves from a
 file. What ends is started again. Until every broker has served clients once, the end of a process is a failed start, and all are stopped.
 
-Each broker reports its state as it would to systemd, to a socket of this process (NOTIFY_SOCKET).
+Each process reports its state as it would to systemd, to a socket of this process (NOTIFY_SOCKET). If systemd watches this process
+(WatchdogSec), this process watches the others in the same way.
 """
 
 from __future__ import annotations
@@ -21,17 +22,19 @@ from twisted.internet.error import ProcessExitedAlready
 from twisted.internet.protocol import DatagramProtocol, ProcessProtocol
 from twisted.python.failure import Failure
 
+from txbroker.broker.process_data import check_process_data
 from txbroker.child_processes import child_environment, module_command
-from txbroker.cluster.tree.sqlite import FILE_NAME
-from txbroker.config.process_layout import process_number, process_overrides
+from txbroker.config.process_layout import process_overrides
 from txbroker.config.resolve import BrokerConfig
-from txbroker.errors import StartError
+from txbroker.errors import StartError, StorageError
+from txbroker.log.disk import OsDisk
 from txbroker.names import amount
 from txbroker.signals import StopSignals
 from txbroker.supervisor import Supervisor
 
 RESTART_S = 0.5
 RESTART_S_MAX = 30.0
+WATCHDOG_CHECKS = 4  # in the time within which a process must report
 FAILED = 1
 
 log = logging.getLogger("txbroker.processes")
@@ -75,17 +78,16 @@ class BrokerProcesses:
         try:
             self._directory = tempfile.mkdtemp(prefix="txbroker-")  # readable for this user only
             directories = [os.path.abspath(path) for path in self._config.list("log.dirs")]
-            self._check(directories)
-            os.makedirs(directories[0], exist_ok=True)
+            data = check_process_data(OsDisk(), directories, self._processes, self._config.int("broker.id"))
+            os.makedirs(os.path.dirname(data.metadata), exist_ok=True)
             socket = os.path.join(self._directory, "metadata")
-            overrides = process_overrides(self._config, self._processes, socket)
+            overrides = process_overrides(self._config, self._processes, socket, data.broker_id)
             self._open_metrics()
-        except (StartError, OSError) as error:
+        except (StartError, StorageError, OSError) as error:
             self._not_started(str(error))
             return
-        file = os.path.join(directories[0], FILE_NAME)
-        command = module_command("txbroker.tree_process", socket, file)
-        self._tree = _Process(self, "the server of the metadata", command, {}, on_ready=partial(self._start_brokers, overrides))
+        command = module_command("txbroker.tree_process", socket, data.metadata)
+        self._tree = self._process("the server of the metadata", command, partial(self._start_brokers, overrides))
         self._tree.start()
 
     def stop(self) -> None:
@@ -110,32 +112,24 @@ class BrokerProcesses:
             log.error("%s has ended (%s); it is started again", process.name, why)
             process.start_again()
 
-    def _check(self, directories: Sequence[str]) -> None:
-        """Refuse fewer processes than before: the partitions of the others would have no leader."""
-        for directory in directories:
-            with contextlib.suppress(FileNotFoundError):
-                numbers = [number for number in map(process_number, os.listdir(directory)) if number is not None]
-                if max(numbers, default=-1) >= self._processes:
-                    raise StartError(
-                        f"{directory} has the data of {max(numbers) + 1} processes: use --processes {max(numbers) + 1} or more, or move all"
-                        f" replicas of the last ones to others first (txbroker reassign-partitions) and remove their directories"
-                    )
-
     def _start_brokers(self, overrides: Sequence[Mapping[str, str]]) -> None:
         if self._brokers or self._stopping:
             return
         for number, keys in enumerate(overrides):
-            notify = os.path.join(self._directory, f"notify.{number}")
             ready_file = os.path.join(self._directory, f"ready.{number}")
             command = module_command("txbroker", "run", *self._arguments, "--ready-file", ready_file)
             for key, value in keys.items():
                 command += ["--override", f"{key}={value}"]
-            broker = _Process(
-                self, f"process {number}", [*command, "--stop-with-input"], {"NOTIFY_SOCKET": notify}, self._broker_ready, ready_file
-            )
+            broker = self._process(f"process {number}", [*command, "--stop-with-input"], self._broker_ready, ready_file)
             self._brokers.append(broker)
-            self.reactor.listenUNIXDatagram(notify, _States(broker.report))
             broker.start()
+
+    def _process(self, name: str, command: Sequence[str], on_ready: Callable[[], None], ready_file: str | None = None) -> _Process:
+        """A process that is not started yet, and the socket for its reports."""
+        notify = os.path.join(self._directory, f"notify.{name.split()[-1]}")
+        process = _Process(self, name, command, notify, self._systemd.watchdog_s, on_ready, ready_file)
+        self.reactor.listenUNIXDatagram(notify, _States(process.report))
+        return process
 
     def _open_metrics(self) -> None:
         """Open the metrics port, if configured; its modules are imported only then."""
@@ -200,10 +194,12 @@ class _Process(ProcessProtocol):
         group: BrokerProcesses,
         name: str,
         command: Sequence[str],
-        environment: Mapping[str, str],
+        notify: str,
+        watchdog_s: float | None,
         on_ready: Callable[[], None],
-        ready_file: str | None = None,
+        ready_file: str | None,
     ) -> None:
+        """`notify`: the socket for its reports; it makes one in each `watchdog_s`, and is killed if none comes in twice this time."""
         self.name = name
         self.addresses: list[str] = []  # of a broker, while it is ready
         self.metrics_url: str | None = None
@@ -213,18 +209,23 @@ class _Process(ProcessProtocol):
         self.is_ready = False
         self._group = group
         self._command = list(command)
-        self._environment = environment
+        self._environment = {"NOTIFY_SOCKET": notify}
+        self._watchdog_s = watchdog_s
+        if watchdog_s is not None:
+            self._environment["WATCHDOG_USEC"] = str(round(watchdog_s * 2_000_000))
         self._on_ready = on_ready
         self._pause_s = RESTART_S
         self._timer: Any = None
+        self._check: Any = None
+        self._silent_checks = 0
 
     def start(self) -> None:
         self._timer = None
         self.runs = True
-        # The output of brokers is that of this process; the server of the metadata reports on its output that it serves.
-        output: Any = 1 if self._environment else "r"
-        environment, descriptors = child_environment(**self._environment), {0: "w", 1: output, 2: 2}
-        self._group.reactor.spawnProcess(self, self._command[0], self._command, env=environment, path=None, childFDs=descriptors)
+        environment = child_environment(**self._environment)
+        environment.pop("WATCHDOG_PID", None)  # names this process
+        command, descriptors = self._command, {0: "w", 1: 1, 2: 2}  # the output is that of this process
+        self._group.reactor.spawnProcess(self, command[0], command, env=environment, path=None, childFDs=descriptors)
 
     def start_again(self) -> None:
         """After a pause, which grows while the process does not become ready."""
@@ -245,12 +246,28 @@ class _Process(ProcessProtocol):
                 self.transport.signalProcess(number)
 
     def report(self, state: Mapping[str, str]) -> None:
-        """What a broker sends to its supervisor."""
+        """What the process sends to its supervisor."""
         if "READY" in state:
             self._ready()
+        if "WATCHDOG" in state and self.runs:
+            self._silent_checks = 0
+            if self._check is None:
+                self._check_later()
 
-    def outReceived(self, data: bytes) -> None:
-        self._ready()
+    def _check_later(self) -> None:
+        assert self._watchdog_s is not None
+        self._check = self._group.reactor.callLater(self._watchdog_s * 2 / WATCHDOG_CHECKS, self._check_reports)
+
+    def _check_reports(self) -> None:
+        """Kill it if it does not report. Checks are counted: if this process was paused, reports wait to be received."""
+        self._silent_checks += 1
+        if self._silent_checks <= WATCHDOG_CHECKS:
+            self._check_later()
+            return
+        self._check = None
+        log.error("%s has not reported for its watchdog time: it is killed", self.name)
+        with contextlib.suppress(ProcessExitedAlready):
+            self.transport.signalProcess(signal.SIGKILL)
 
     def _ready(self) -> None:
         self.is_ready = True
@@ -265,6 +282,9 @@ class _Process(ProcessProtocol):
     def processEnded(self, reason: Failure) -> None:
         self.runs = self.is_ready = False
         self.metrics_url = None
+        if self._check is not None:
+            self._check.cancel()
+            self._check = None
         value: Any = reason.value
         self.status = value.exitCode if value.exitCode is not None else FAILED
         self._group.ended(self, f"signal {value.signal}" if value.signal is not None else f"exit status {value.exitCode}")

@@ -20,12 +20,15 @@ EXTEND_EVERY_S = 15
 
 
 class Supervisor:
-    """The connection to systemd, if any. `status` may be called in any thread, the other methods in the reactor's."""
+    """The connection to systemd, if any. `status` may be called in any thread, the other methods in the reactor's.
+
+    `watchdog_s`: half of the watchdog timeout; None if no watchdog messages are expected from this process.
+    """
 
     def __init__(self, reactor: Any, environment: Mapping[str, str], pid: int) -> None:
         self._reactor = reactor
         self._address = _address(environment.get("NOTIFY_SOCKET", ""))
-        self._watchdog_s = _watchdog_s(environment, pid)
+        self.watchdog_s = _watchdog_s(environment, pid)
         self._socket: socket.socket | None = None
         self._timer: Any = None
         self._is_ready = False
@@ -78,11 +81,11 @@ class Supervisor:
         self._timer = None
         if not self._is_ready:
             self._send(f"EXTEND_TIMEOUT_USEC={EXTENSION_S * 1_000_000}")
-        if self._watchdog_s is not None:
+        if self.watchdog_s is not None:
             self._send("WATCHDOG=1")
         elif self._is_ready:
             return
-        self._timer = self._reactor.callLater(min(EXTEND_EVERY_S, self._watchdog_s or EXTEND_EVERY_S), self._tick)
+        self._timer = self._reactor.callLater(min(EXTEND_EVERY_S, self.watchdog_s or EXTEND_EVERY_S), self._tick)
 
     def _send(self, message: str) -> None:
         if self._socket is None or self._address is None:

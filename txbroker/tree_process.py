@@ -1,7 +1,7 @@
 """`python -m txbroker.tree_process SOCKET FILE`: serves the metadata tree of this file to the brokers of the machine.
 
 It ends when its standard input ends, which is when the process that has started it ends it, or has ended itself. Signals to the whole group
-are for the brokers: they need the tree until they have stopped. It prints "ready" when it serves.
+are for the brokers: they need the tree until they have stopped. It reports its state as to systemd.
 """
 
 from __future__ import annotations
@@ -28,10 +28,13 @@ def main(socket: str, file: str) -> int:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     write_log(sys.stderr, TEXT, parse_levels([]))
+    from txbroker.supervisor import supervisor
     from txbroker.tap import TREE_THREADS, log_twisted, monotonic_reactor, worker_pool
 
     log_twisted()
     reactor = monotonic_reactor()
+    state = supervisor(reactor)
+    reactor.callWhenRunning(state.starting)
     try:
         trees = SqliteTrees(file, worker=worker_pool(reactor, "tree", TREE_THREADS))
     except StartError as error:
@@ -42,12 +45,14 @@ def main(socket: str, file: str) -> int:
     port = reactor.listenUNIX(socket, TreeServer(trees, reactor), mode=SOCKET_MODE)
 
     async def end() -> None:
+        state.stopping()
         await port.stopListening()
         await trees.close()
+        state.stopped()
         reactor.stop()
 
     InputEnd(reactor, lambda: ensureDeferred(end()))
-    print("ready", flush=True)
+    reactor.callWhenRunning(lambda: state.ready("serving the metadata"))
     reactor.run(installSignalHandlers=False)
     return 0
 

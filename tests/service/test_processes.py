@@ -12,45 +12,21 @@ import pytest
 
 from tests.metrics.scraping import ON, Scrape, get
 from tests.support.broker import BrokerProcess
+from tests.support.processes import PROCESSES, Processes
 from tests.support.raw import RawConnection
 from tests.support.raw_admin import KEEP, creation, until_leaders
 from tests.support.raw_log import batch, fetch_request, fetched, produce
 from tests.support.records import numbered, numbers
 from tests.support.running import RUN
-from tests.support.server import HOST, ServerFailed, free_port
+from tests.support.server import ServerFailed, free_port
 from tests.support.waiting import PATIENCE_S, until
 
 pytestmark = pytest.mark.process
 
-PROCESSES = 2
 PARTITIONS = 6
 REPLICAS = 1
 FETCH_VERSION = 11
 TOPIC_EXISTS = 36
-
-
-class Processes(BrokerProcess):
-    """Brokers of one machine. `address` is that of the first one."""
-
-    count = PROCESSES
-
-    def _command(self) -> list[str]:
-        return [*super()._command(), "--processes", str(self.count)]
-
-    def second(self) -> str:
-        """The address of the second broker."""
-        return f"{HOST}:{self.port + 1}"
-
-    def child(self, what: str) -> int:
-        """The process id of the child with this text in its command; 0 if there is none."""
-        for pid in self.children():
-            if what in Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " "):
-                return pid
-        return 0
-
-    def children(self) -> list[int]:
-        """The process ids of all children."""
-        return [int(pid) for pid in Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()]
 
 
 @pytest.fixture
@@ -154,21 +130,27 @@ def test_its_end_ends_all(processes: Processes) -> None:
     assert processes.stop() == 0
 
 
-def test_other_starts_with_the_same_directories_are_refused(processes: Processes) -> None:
-    assert processes.stop() == 0
-    processes.count = 1
-    with pytest.raises(ServerFailed, match="has the data of 2 processes: use --processes 2 or more"):
-        processes.start()
-    alone = BrokerProcess(processes.directory)
-    with pytest.raises(ServerFailed, match="has the data of several processes: start them with `txbroker run --processes`"):
-        alone.start()
-
-
 def test_a_start_without_the_metadata_is_refused(processes: Processes) -> None:
     assert processes.stop() == 0
     (processes.data / "txbroker-metadata.sqlite").unlink()
     with pytest.raises(ServerFailed, match=r"log.dirs belongs to cluster .*, and the metadata file txbroker-metadata.sqlite is new"):
         processes.start()
+
+
+def test_a_process_that_hangs_is_killed_if_systemd_watches(tmp_path: Path) -> None:
+    server = Processes(tmp_path / "processes", watchdog_s=6)
+    server.port = free_port()
+    server.start()
+    try:
+        for what in ("--override broker.id=1 ", "txbroker.tree_process"):
+            hangs, size = server.child(what), server.log_size()
+            os.kill(hangs, signal.SIGSTOP)
+            until(lambda size=size: "has not reported for its watchdog time: it is killed" in server.log(size), "it is killed")
+            until(lambda what=what, hangs=hangs: server.child(what) not in (0, hangs), "it is started again")
+            until(lambda size=size: "registered as broker" in server.log(size), "a broker registers again")
+        assert server.stop() == 0
+    finally:
+        server.close()
 
 
 def test_a_start_that_fails_stops_all(tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ from txbroker.broker.world import World
 from txbroker.cluster import broker_ids, node_paths
 from txbroker.cluster.tree.interface import Tree
 from txbroker.cluster.tree.sqlite import FILE_NAME
-from txbroker.config.process_layout import process_directory
 from txbroker.config.resolve import BrokerConfig
 from txbroker.errors import StartError
 from txbroker.log import directory_names
@@ -20,6 +19,7 @@ from txbroker.log.directories import LogDirectories
 from txbroker.log.directory_names import DirectoryState
 from txbroker.log.disk import Disk
 from txbroker.log.meta_properties import Identity
+from txbroker.logtools.process_directories import process_directories
 from txbroker.names import id_to_text
 
 CONNECT_S = 10.0
@@ -84,7 +84,7 @@ def metadata_file(disk: Disk, online: Sequence[str], offline: Sequence[str]) -> 
     if not found:
         _refuse_foreign(disk, online)
     for directory in online:
-        if disk.is_directory(posixpath.join(directory, process_directory(0))):
+        if process_directories(disk, directory):
             raise StartError(f"{directory} has the data of several processes: start them with `txbroker run --processes`")
     return (found or candidates)[0]
 
@@ -92,14 +92,22 @@ def metadata_file(disk: Disk, online: Sequence[str], offline: Sequence[str]) -> 
 def _refuse_foreign(disk: Disk, online: Sequence[str]) -> None:
     """Refuse logs without metadata: their topics' configurations are unknown, and the default retention could delete their records."""
     for directory in online:
-        for name in disk.names(directory):
-            parsed = directory_names.parse(name)
-            is_log = parsed is not None and parsed.state in (DirectoryState.IN_USE, DirectoryState.FUTURE)
-            if is_log and disk.is_directory(f"{directory}/{name}"):
-                raise StartError(
-                    f"{directory} has logs, such as {name}, but no directory of log.dirs has the metadata of their topics ({FILE_NAME}): "
-                    "use `txbroker import` to take over the data and metadata of Apache Kafka, or choose another log.dirs"
-                )
+        name = first_log(disk, directory)
+        if name is not None:
+            raise StartError(
+                f"{directory} has logs, such as {name}, but no directory of log.dirs has the metadata of their topics ({FILE_NAME}): "
+                "use `txbroker import` to take over the data and metadata of Apache Kafka, or choose another log.dirs"
+            )
+
+
+def first_log(disk: Disk, directory: str) -> str | None:
+    """The name of a log in this directory, None if it has none. Deleted logs, and those that a cluster does not have, do not count."""
+    for name in disk.names(directory):
+        parsed = directory_names.parse(name)
+        is_log = parsed is not None and parsed.state in (DirectoryState.IN_USE, DirectoryState.FUTURE)
+        if is_log and disk.is_directory(f"{directory}/{name}"):
+            return name
+    return None
 
 
 async def identify(

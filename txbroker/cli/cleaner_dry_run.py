@@ -34,6 +34,7 @@ from txbroker.logtools.compaction_dry_run import (
     find_partitions,
     read_checkpoints,
 )
+from txbroker.logtools.process_directories import data_directories
 from txbroker.logtools.stored_configs import NotReadable, broker_configs, topic_configs
 from txbroker.names import TopicPartition, amount
 
@@ -91,7 +92,7 @@ def _run_one(dry_run: DryRun, shown: _Shown) -> DryRunReport:
 
 def _partitions(disk: OsDisk, directories: Sequence[str], arguments: argparse.Namespace) -> list[PartitionLog]:
     try:
-        found = find_partitions(disk, directories, arguments.topic, arguments.partition)
+        found = find_partitions(disk, data_directories(disk, directories), arguments.topic, arguments.partition)
     except StorageError as error:
         raise CommandFailed(f"{error}; --log-dir must be one of the broker's log.dirs, or a comma-separated list of them") from None
     if not found:

@@ -9,12 +9,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from txbroker.cli.failures import DONE, FAILED, BadUsage, warn
-from txbroker.cli.run import add_configuration
+from txbroker.cli.run import add_configuration, process_count
 from txbroker.cli.tables import table, terminal_width
 from txbroker.config.load import LOG_DIRECTORY_KEYS, InvalidConfig
 from txbroker.config.origins import ORDER, Row, rows
+from txbroker.config.process_layout import process_overrides
 from txbroker.config.resolve import BrokerConfig
-from txbroker.errors import StartError
+from txbroker.errors import ConfigError, StartError
 
 DESCRIPTION = """\
 Print the configuration with which `txbroker run` would start with the same flags, and the origin of each value: a default, a line of a
@@ -23,6 +24,7 @@ all errors and warnings, also those of the log directories; it does not check po
 
   txbroker config --print --config server.properties --override log.dirs=./data
   txbroker config --check --config server.properties && txbroker run --config server.properties
+  txbroker config --check --config server.properties --processes auto
 
 """
 
@@ -34,6 +36,7 @@ def add_parser(subparsers: Any) -> None:
     check_help = "print all warnings and errors only; the exit status is 1 if the broker would not start"
     parser.add_argument("--check", action="store_true", help=check_help)
     add_configuration(parser)
+    parser.add_argument("--processes", type=process_count, metavar="N|auto", help="check for a start with these --processes")
     parser.add_argument("--all", action="store_true", help="with --print: also Kafka's keys that have no effect on this broker")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
     parser.set_defaults(command=run)
@@ -50,11 +53,14 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         startup = read_startup(arguments.config, arguments.override, environment=arguments.env)
     except InvalidConfig as error:
-        errors, warnings = _check_data(error.valid) if error.valid.static.place(LOG_DIRECTORY_KEYS) else ([], [])
+        place = error.valid.static.place(LOG_DIRECTORY_KEYS)
+        errors, warnings = _check_data(error.valid, arguments.processes) if place else ([], [])
         return _report(arguments, [*error.problems, *errors], [*error.valid.static.warnings, *warnings], None)
     except StartError as error:
         return _report(arguments, [str(error)], [], None)
-    errors, warnings = _check_data(startup.config)
+    errors, warnings = _check_data(startup.config, arguments.processes)
+    if arguments.processes is not None:
+        errors += _check_processes(startup.config, arguments.processes)
     printed = rows(startup.config, everything=arguments.all) if arguments.prints else None
     return _report(arguments, errors, [*startup.warnings, *warnings], printed)
 
@@ -75,7 +81,16 @@ def _report(arguments: argparse.Namespace, errors: Sequence[str], warnings: Sequ
     return FAILED if errors else DONE
 
 
-def _check_data(config: BrokerConfig) -> tuple[list[str], list[str]]:
+def _check_processes(config: BrokerConfig, processes: int) -> list[str]:
+    """Why the processes could not have this configuration."""
+    try:
+        process_overrides(config, processes, "", max(config.int("broker.id"), 0))
+    except ConfigError as error:
+        return [str(error)]
+    return []
+
+
+def _check_data(config: BrokerConfig, processes: int | None) -> tuple[list[str], list[str]]:
     """Errors and warnings about log.dirs; applies the dynamic configurations in the metadata there."""
     from txbroker.cli.directory_checks import check_directories
     from txbroker.log.disk import OsDisk
@@ -84,7 +99,7 @@ def _check_data(config: BrokerConfig) -> tuple[list[str], list[str]]:
     directories = [os.path.abspath(path) for path in config.list("log.dirs") if path]
     if not directories:
         return [], []
-    errors, warnings = check_directories(directories, config.int("broker.id"))
+    errors, warnings = check_directories(directories, config.int("broker.id"), processes)
     try:
         stored = broker_configs(OsDisk(), directories, config.int("broker.id"))
     except NotReadable as error:

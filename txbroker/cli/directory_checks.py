@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from txbroker.broker.identity import metadata_file
+from txbroker.broker.process_data import check_process_data
 from txbroker.errors import StartError, StorageError
 from txbroker.log import meta_properties
 from txbroker.log.disk import OsDisk, storage_error
@@ -27,7 +28,7 @@ class DirectoryProblems(NamedTuple):
     warnings: list[str]
 
 
-def check_directories(paths: Sequence[str], broker_id: int) -> DirectoryProblems:
+def check_directories(paths: Sequence[str], broker_id: int, processes: int | None) -> DirectoryProblems:
     """Check absolute paths, each of which may be missing; `broker_id` is below 0 if it is not configured."""
     failures = {path: problem for path in paths if (problem := _problem(path)) is not None}
     if len(failures) == len(paths):
@@ -35,6 +36,9 @@ def check_directories(paths: Sequence[str], broker_id: int) -> DirectoryProblems
     warnings = [f"{problem}: the broker starts without this log directory" for problem in failures.values()]
     usable = [path for path in paths if path not in failures]
     try:
+        if processes is not None:
+            check_process_data(OsDisk(), usable, processes, broker_id)
+            return DirectoryProblems([], warnings)
         _check_identity(usable, broker_id)
         existing = [path for path in usable if os.path.isdir(path)]
         if existing or failures:

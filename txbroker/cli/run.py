@@ -43,7 +43,7 @@ def add_parser(subparsers: Any) -> None:
         "run N brokers of one cluster as processes of this machine, or one for each core with auto; their ports are consecutive, from those"
         " of the listeners on"
     )
-    parser.add_argument("--processes", type=_processes, metavar="N|auto", help=processes_help)
+    parser.add_argument("--processes", type=process_count, metavar="N|auto", help=processes_help)
     parser.add_argument("--stop-with-input", action="store_true", help=argparse.SUPPRESS)  # for --processes
     parser.set_defaults(command=run)
 
@@ -64,7 +64,8 @@ def _override(text: str) -> str:
     return text
 
 
-def _processes(text: str) -> int:
+def process_count(text: str) -> int:
+    """The value of --processes."""
     if text == "auto":
         return len(os.sched_getaffinity(0))
     if not text.isdecimal() or not 1 <= int(text) <= PROCESSES_MAX:

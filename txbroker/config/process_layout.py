@@ -33,21 +33,23 @@ def process_number(name: str) -> int | None:
     return int(digits) if start == "process" and digits.isdecimal() and len(digits) < 4 and name == process_directory(int(digits)) else None
 
 
-def process_overrides(config: BrokerConfig, processes: int, socket: str) -> list[dict[str, str]]:
-    """For each process the keys that differ from the common configuration. ConfigError if the configuration permits no such processes."""
+def process_overrides(config: BrokerConfig, processes: int, socket: str, broker_id: int) -> list[dict[str, str]]:
+    """For each process the keys that differ from the common configuration. ConfigError if the configuration permits no such processes.
+
+    `broker_id`: that of process 0. Ids above reserved.broker.max.id are permitted, since none is generated.
+    """
     if config.optional_text("zookeeper.connect"):
         raise ConfigError("zookeeper.connect is set, and the processes of --processes have their metadata in a file: remove one of the two")
     listeners = parse_listeners(config)
     has_advertised = config.optional_text("advertised.listeners") is not None
-    base = max(config.int("broker.id"), 0)
-    common = {key: value for key, value in _DEFAULTS.items() if _is_default(config, key)}
+    common = {key: value for key, value in _DEFAULTS.items() if _is_default(config, key)} | {"broker.id.generation.enable": "false"}
     if config.int("txbroker.metrics.port") >= 0:
         common |= {"txbroker.metrics.host": "127.0.0.1", "txbroker.metrics.port": "0"}
     made = []
     for number in range(processes):
         overrides = {
             **common,
-            "broker.id": str(base + number),
+            "broker.id": str(broker_id + number),
             "listeners": _shifted("listeners", (*listeners.bound, *listeners.unopened), number),
             "log.dirs": ",".join(posixpath.join(directory, process_directory(number)) for directory in config.list("log.dirs")),
             "txbroker.metadata.socket": socket,

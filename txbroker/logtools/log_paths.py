@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from txbroker.config.process_layout import process_number
 from txbroker.config.properties import parse_properties
 from txbroker.errors import ConfigError, CorruptRecords, StorageError
 from txbroker.log import clean_shutdown, meta_properties
@@ -15,6 +16,7 @@ from txbroker.log.file_names import LOG, file_path
 from txbroker.logtools.bounded_read import read_small
 from txbroker.logtools.findings import Findings
 from txbroker.logtools.partition_files import find_files
+from txbroker.logtools.process_directories import data_directories
 from txbroker.names import TopicPartition
 
 _STATES = {
@@ -90,7 +92,8 @@ def survey(disk: Disk, paths: Sequence[str], *, topic: str | None = None, partit
         elif _is_partition(disk, path):
             found.partitions.append(_partition(disk, path, _parent(disk, path)))
         else:
-            _survey_directory(disk, path, found)
+            for directory in data_directories(disk, [path]):
+                _survey_directory(disk, directory, found)
     found.partitions = [
         place
         for place in found.partitions
@@ -135,7 +138,8 @@ def _survey_directory(disk: Disk, path: str, found: Survey) -> None:
     found.directories.append(data)
     for name, what in parsed.items():
         if what is None:
-            found.findings.note(f"{path}/{name}", "is not a directory of a partition")
+            if process_number(name) is None:
+                found.findings.note(f"{path}/{name}", "is not a directory of a partition")
         elif what.state is not DirectoryState.IN_USE:
             found.findings.note(f"{path}/{name}", _STATES[what.state])
         else:

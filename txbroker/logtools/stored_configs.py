@@ -13,6 +13,7 @@ from txbroker.cluster.tree.sqlite_file import read_nodes
 from txbroker.errors import StartError, StorageError
 from txbroker.log import meta_properties
 from txbroker.log.disk import Disk
+from txbroker.logtools.process_directories import data_directories, metadata_directories
 
 
 class StoredConfigs(NamedTuple):
@@ -50,7 +51,7 @@ def topic_configs(disk: Disk, directories: Sequence[str], topic: str) -> Mapping
 
 
 def _metadata_file(disk: Disk, directories: Sequence[str]) -> str | None:
-    paths = [f"{directory}/{FILE_NAME}" for directory in directories]
+    paths = [f"{directory}/{FILE_NAME}" for directory in metadata_directories(directories)]
     try:
         return next((path for path in paths if disk.size(path) is not None), None)
     except StorageError as error:
@@ -58,12 +59,16 @@ def _metadata_file(disk: Disk, directories: Sequence[str]) -> str | None:
 
 
 def _stored_id(disk: Disk, directory: str) -> int:
-    path = f"{directory}/{meta_properties.FILE_NAME}"
+    """The broker id in a directory, of several processes the first one's; -1: there is none."""
     try:
-        stored = meta_properties.parse(disk.read(path) or b"version=0", path).broker_id
+        for each in data_directories(disk, [directory]):
+            path = f"{each}/{meta_properties.FILE_NAME}"
+            stored = meta_properties.parse(disk.read(path) or b"version=0", path).broker_id
+            if stored is not None:
+                return stored
     except (StartError, StorageError) as error:
         raise NotReadable(str(error)) from error
-    return -1 if stored is None else stored
+    return -1
 
 
 def _read(path: str, entities: Sequence[Entity]) -> list[Mapping[str, str] | None]:

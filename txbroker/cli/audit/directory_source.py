@@ -19,6 +19,7 @@ from txbroker.log.cleaner.compaction_order import CompactionOrder
 from txbroker.log.disk import OsDisk
 from txbroker.log.log_results import AbortedTransaction
 from txbroker.log.scan import Walk, find
+from txbroker.logtools.process_directories import data_directories
 from txbroker.logtools.stored_configs import NotReadable, broker_configs, topic_configs
 from txbroker.names import OFFSETS_TOPIC, TopicPartition, parse_partition_directory
 from txbroker.wire.entries import Scan
@@ -52,7 +53,7 @@ class DirectoryTopic:
         self._high_watermarks: dict[TopicPartition, int] = {}
         self._aborted: dict[int, list[AbortedTransaction]] = {}
         self._next: dict[int, _Position] = {}
-        for directory in map(Path, directories):
+        for directory in map(Path, data_directories(OsDisk(), directories)):
             self._find_partitions(directory)
         if not self._paths:
             raise CommandFailed(f"there is no partition of {name} in {', '.join(directories)}; --log-dir is one of the broker's log.dirs")
@@ -120,7 +121,9 @@ class DirectoryTopic:
         for name in names:
             found = parse_partition_directory(name)
             if found is not None and found.topic == self.name:
-                self._paths[found.partition] = directory / name
+                other = self._paths.setdefault(found.partition, directory / name)
+                if other != directory / name:
+                    raise CommandFailed(f"{other} and {directory / name} are replicas of one partition: specify --log-dir {directory}")
         self._starts |= _checkpoint(directory / LOG_START_OFFSETS)
         self._high_watermarks |= _checkpoint(directory / HIGH_WATERMARKS)
 

@@ -120,7 +120,10 @@ def check_controller(findings: Findings, cluster: Cluster) -> None:
             with suppress(ClientError):
                 answers.append(connection.call(request).error_code)
     if len(answers) == len(cluster.brokers) and set(answers) == {ErrorCode.NOT_CONTROLLER}:
-        advice = "if it stays so, see whether the brokers reach ZooKeeper; topics cannot be changed and no leader is elected until then"
+        advice = (
+            "if it stays so, see whether the brokers reach ZooKeeper (with --processes: the server of the metadata); topics cannot be "
+            "changed and no leader is elected until then"
+        )
         findings.warning("controller", "no broker is the controller at the moment", advice)
 
 

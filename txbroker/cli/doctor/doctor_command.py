@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import time
 from contextlib import ExitStack
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from txbroker.cli import clients
@@ -108,7 +107,7 @@ def _check_topic(findings: Findings, connection: BlockingConnection, cluster: Cl
         return
     topics.check_min_isr(findings, topic, partitions, configs)
     known = topics.facts(cluster, topic, partitions)
-    if log_dir is not None and not segment_files.read_segments(Path(log_dir), topic, known):
+    if log_dir is not None and not segment_files.read_segments(log_dir, topic, known):
         findings.warning(f"files of {topic}", f"{log_dir} has no partition of it", "specify another one of the broker's log.dirs")
     if not known:
         findings.warning(f"records of {topic}", "none of its leaders can be reached", "see the advertised addresses and leaders above")

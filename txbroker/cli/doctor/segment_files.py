@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from contextlib import suppress
 from pathlib import Path
@@ -10,7 +11,9 @@ from txbroker.cli.doctor.facts import PartitionFacts, SegmentFacts
 from txbroker.cli.failures import CommandFailed
 from txbroker.cli.segment_reading import ReadOnlyFile, base_offsets, segment_path, unreadable
 from txbroker.log.checkpoints import CLEANER_OFFSETS, SIZE_MAX, MalformedCheckpoint, parse_offsets
+from txbroker.log.disk import OsDisk
 from txbroker.log.scan import LOOK_CHUNK_BYTES, Walk
+from txbroker.logtools.process_directories import data_directories
 from txbroker.names import TopicPartition
 
 # A segment cannot have more batches than bytes; a time index has no more than segment.index.bytes, 10 MiB by default.
@@ -18,13 +21,17 @@ INDEX_BYTES_MAX = 256 * 1024 * 1024
 _TIME_ENTRY = struct.Struct(">qI")
 
 
-def read_segments(directory: Path, topic: str, partitions: list[PartitionFacts]) -> list[PartitionFacts]:
-    """Add the segments to the partitions whose logs are in `directory`, and return these partitions; CommandFailed if it cannot be read."""
+def read_segments(log_dir: str, topic: str, partitions: list[PartitionFacts]) -> list[PartitionFacts]:
+    """Add the segments to the partitions whose logs are in `log_dir`, and return these partitions; CommandFailed if it cannot be read."""
+    if not os.path.isdir(log_dir):
+        raise CommandFailed(f"{log_dir} is not a directory; --log-dir must be one of the broker's log.dirs, on the broker's machine")
+    directories = data_directories(OsDisk(), [log_dir])
+    return [part for directory in directories for part in _read_segments(Path(directory), topic, partitions)]
+
+
+def _read_segments(directory: Path, topic: str, partitions: list[PartitionFacts]) -> list[PartitionFacts]:
     found = []
     try:
-        if not directory.is_dir():
-            advice = "--log-dir must be one of the broker's log.dirs, on the broker's machine"
-            raise CommandFailed(f"{directory} is not a directory; {advice}")
         cleaned = _cleaner_offsets(directory)
         for part in partitions:
             path = directory / f"{topic}-{part.index}"

@@ -18,6 +18,7 @@ from txbroker.log.file_names import LEADER_EPOCHS, PARTITION_METADATA, SNAPSHOT,
 from txbroker.log.meta_properties import NO_IDENTITY, Identity
 from txbroker.log.partition_metadata import parse_metadata
 from txbroker.log.producer_snapshots import parse_snapshot
+from txbroker.logtools.process_directories import process_directories
 from txbroker.names import NULL_TOPIC_ID, TopicPartition
 
 SMALL_FILE_MAX = 64 * 1024 * 1024
@@ -42,12 +43,17 @@ def locked(disk: Disk, directories: Sequence[str]) -> Iterator[None]:
 
 
 def read_identity(disk: Disk, directories: Sequence[str]) -> Identity:
-    """The broker and cluster id in their meta.properties. CommandFailed: they differ, or belong to a KRaft broker."""
+    """The broker and cluster id in their meta.properties. CommandFailed: they differ, or belong to KRaft or several processes."""
     joined, joined_path = NO_IDENTITY, ""
     for directory in directories:
         path = f"{directory}/{meta_properties.FILE_NAME}"
         if not disk.is_directory(directory):
             raise CommandFailed(f"{directory} is not a directory: specify the log.dirs of the broker")
+        if process_directories(disk, directory):
+            raise CommandFailed(
+                f"{directory} has the data of several processes: make it that of one process first, as docs/processes.md says under "
+                "'Back to one process'"
+            )
         content = _read_small(disk, path, META_PROPERTIES_SIZE_MAX)
         if content is None:
             continue
