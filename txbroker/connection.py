@@ -13,6 +13,9 @@ for its response. Handlers of Produce and Fetch are exempt (`overlaps`) and over
   way, with one difference: a Fetch that is sent behind a Produce with acks=all, without waiting for the response, may be answered
   without these records, because they are not committed yet. Its next Fetch returns them.
 
+Small Produce requests that were received together, and differ in their records only, are handled together: one write appends the batches
+of all (`wire/joined_requests.py`). Each has the response that it would have alone.
+
 These close a connection, each with one line in the log: a frame of an impossible size, a request that cannot be decoded, an API or
 version that is not served (ApiVersions gets a response instead, KIP-511), and an error that no response can carry (failures of a disk
 have one line a minute: `api/unanswered_appends.py`).
@@ -24,13 +27,14 @@ import logging
 import struct
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 from twisted.internet.defer import Deferred, fail
 from twisted.python.failure import Failure
 
 from txbroker.api.encoded.cached_response import CachedResponse
 from txbroker.api.encoded.encoded_response import EncodedResponse, Part
+from txbroker.api.encoded.response_frame import Frame, response_frame
 from txbroker.api.registry import Answer, Handled, Registry, Route, UnsupportedVersion
 from txbroker.api.request_context import RequestContext, Session
 from txbroker.api.unanswered_appends import Unanswered
@@ -38,9 +42,10 @@ from txbroker.api.unsupported_features import Feature, UnsupportedFeature
 from txbroker.errors import BrokerError, ErrorCode, ProtocolError
 from txbroker.transport import other_protocols
 from txbroker.transport.interfaces import FrameTransport
-from txbroker.wire.codec import encode_bytes, size_of
+from txbroker.wire.codec import encode_bytes
 from txbroker.wire.headers import API_VERSIONS_KEY, read_client_id, response_prefix
-from txbroker.wire.known_requests import Holder, Known
+from txbroker.wire.joined_requests import JoinedRequest, joined_requests
+from txbroker.wire.known_requests import Holder, Known, KnownRequest
 from txbroker.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
 from txbroker.wire.schema import Request, Response
 
@@ -48,6 +53,7 @@ log = logging.getLogger("txbroker.connection")
 
 # API key and version as one number (registry.route_key), and the correlation id.
 _START = struct.Struct(">Ii")
+_NOTHING = memoryview(b"")
 
 # Requests of one connection that may wait for their response. Kafka serves one at a time; its producers send 5 before they wait, other
 # clients some dozens.
@@ -65,10 +71,7 @@ LOGGED_CLIENT_ID_MAX = 100
 # Longer headers are parsed each time instead of kept.
 HEADER_KEPT_MAX = 256
 
-# A response frame: its parts and their size.
-_Frame: TypeAlias = tuple[list[Part], int]
-
-_NO_FRAME: _Frame = ([], 0)
+_NO_FRAME: Frame = ([], 0)
 
 # The changing field of known requests is at a few positions in those of one connection: it depends on the length of the topic's name.
 KNOWN_POSITIONS_MAX = 4
@@ -209,9 +212,9 @@ class Connection:
             self._put([other_protocols.ANSWER], len(other_protocols.ANSWER))
             self._end()
 
-    def frame_received(self, frame: memoryview) -> bool:
+    def frame_received(self, frame: memoryview, following: memoryview = _NOTHING, /) -> int:
         if self._closing:
-            return True
+            return 1
         try:
             key, correlation_id = _START.unpack_from(frame)
             route = self._routes[key]
@@ -227,6 +230,12 @@ class Connection:
                     found = route.known.find(frame, position)
                     if found is not None:
                         request, holders, self._client_id = found.message, found.holders, found.client_id
+                        if following and route.joins is not None and route.joins(request):
+                            most = self._in_flight_max - len(self._slots)
+                            joined = joined_requests(frame, correlation_id, following, route.known, found, position, most)
+                            if len(joined) > 1:
+                                self._handle_together(joined, route, found, begun)
+                                return len(joined)
                         break
                 else:
                     request, holders = self._decode_unknown(frame, route, route.known)
@@ -234,7 +243,7 @@ class Connection:
             if self._slots:
                 return self._hold_back()  # the requests before it get their responses
             self._refuse(frame, error)
-            return True
+            return 1
         context = RequestContext(route.api_key, route.api_version, correlation_id, self._client_id, self._session)
         response: Any  # Handled; the checks below are by class, which is faster
         try:
@@ -260,12 +269,34 @@ class Connection:
             self._wait(response, len(frame) - records_bytes, route, request, context)
         if begun:
             self._time(begun, route, response)
-        return True
+        return 1
 
-    def _hold_back(self) -> bool:
+    def _handle_together(self, joined: Sequence[JoinedRequest], route: Route, found: KnownRequest, begun: float) -> None:
+        """Handle requests that differ in their records only."""
+        route.count_untimed(len(joined) - 1)
+        request = found.message
+        context = RequestContext(route.api_key, route.api_version, joined[0][0], found.client_id, self._session)
+        response: Any
+        try:
+            response = route.call_together(request, context, joined)
+        except Exception as error:
+            response = [self._failed(error, route, request, context.of(correlation_id)) for correlation_id, _, _ in joined]
+        found.changing.records = b""  # the view of the frame ends here
+        if response.__class__ is EncodedResponse:
+            self._put(response.parts, response.size)
+        else:
+            for answer, (correlation_id, _, size) in zip(response, joined, strict=True):
+                if isinstance(answer, Deferred):
+                    self._wait(answer, size, route, request, context.of(correlation_id))
+                elif answer is not None:
+                    self._put(*self._encode(answer, route, request, context.of(correlation_id)))
+        if begun:
+            route.times.end(begun)
+
+    def _hold_back(self) -> int:
         """Have the transport keep this frame until all requests before it are answered."""
         self._held_back = self.full = True
-        return False
+        return 0
 
     def _decode_unknown(self, frame: memoryview, route: Route, known: Known) -> tuple[Request, Sequence[Holder]]:
         """Decode a request that may be repeated, and remember it; the structs that have records."""
@@ -382,15 +413,15 @@ class Connection:
             or self._waiting_bytes > WAITING_BYTES_MAX
         )
 
-    def _encode(self, response: Answer, route: Route, request: Request, context: RequestContext) -> _Frame:
+    def _encode(self, response: Answer, route: Route, request: Request, context: RequestContext) -> Frame:
         """The response frame; nothing after an error that closes the connection."""
         try:
-            return _frame(response, route, context)
+            return response_frame(response, route, context)
         except Exception as error:
             failed = self._failed(error, route, request, context)
         if failed is not None:
             try:
-                return _frame(failed, route, context)
+                return response_frame(failed, route, context)
             except Exception:
                 log.exception("internal error: the error response to %s from %s cannot be encoded", route.name, self._who())
                 self._close("failed_without_answer", f"{route.name} failed")
@@ -447,31 +478,3 @@ class Connection:
         session = self._session
         client = "" if self._client_id is None else f" (client id {self._client_id[:LOGGED_CLIENT_ID_MAX]!r})"
         return f"{session.peer_host}:{session.peer_port}{client}"
-
-
-def _frame(response: Answer, route: Route, context: RequestContext) -> _Frame:
-    if isinstance(response, EncodedResponse):
-        return response.parts, response.size
-    if isinstance(response, CachedResponse):
-        body = response.body(route.encode)
-    else:
-        parts = route.encode(response)
-        if route.has_regions:
-            return _framed(parts, route, context)
-        try:
-            body = b"".join(parts)  # type: ignore[arg-type]  # a TypeError says that there are regions
-        except TypeError:
-            route.has_regions = True
-            return _framed(parts, route, context)
-    frame = response_prefix(route.response_header, len(body), context.correlation_id) + body
-    return [frame], len(frame)
-
-
-def _framed(parts: list[Part], route: Route, context: RequestContext) -> _Frame:
-    """The parts of a body, which begins with bytes, with the frame's size and the header before them."""
-    size = size_of(parts)
-    prefix = response_prefix(route.response_header, size, context.correlation_id)
-    first = parts[0]
-    assert isinstance(first, bytes)
-    parts[0] = prefix + first
-    return parts, size + len(prefix)

@@ -44,7 +44,7 @@ class Answering:
     def connectionLost(self, reason: Any) -> None:
         self.lost += 1
 
-    def frame_received(self, received: memoryview) -> bool:
+    def frame_received(self, received: memoryview, following: memoryview | None = None) -> int:
         assert not received.readonly
         assert not self.full, "a full protocol gets no frames"
         self.frames += 1

@@ -216,7 +216,7 @@ class Reluctant(Answering):
 
     offered = 0
 
-    def frame_received(self, received: memoryview) -> bool:
+    def frame_received(self, received: memoryview, following: memoryview | None = None) -> int:
         self.offered += 1
         if self.offered % 2 == 0:
             return super().frame_received(received)

@@ -13,7 +13,7 @@ for v12, which clients use with transactions v2, the leader adds the partition t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from twisted.internet.defer import Deferred, gatherResults, succeed
@@ -23,6 +23,7 @@ from txbroker.api.current_leaders import CurrentLeaders
 from txbroker.api.encoded.encoded_response import EncodedResponse
 from txbroker.api.encoded.produce_response import ProduceResponses
 from txbroker.api.produce_answers import ACKS_ALL, Outcome, ProduceAnswers, failure
+from txbroker.api.registry import Handled
 from txbroker.api.request_context import RequestContext
 from txbroker.api.request_counts import Errors
 from txbroker.api.unanswered_appends import Unanswered, UnansweredAppends
@@ -34,6 +35,7 @@ from txbroker.names import INTERNAL_TOPICS, MIRROR_CLIENT_ID
 from txbroker.purgatory import Purgatory
 from txbroker.transactions.verification import Claim, Operation, TransactionVerifier
 from txbroker.wire.batch import read_header
+from txbroker.wire.joined_requests import JoinedRequest
 from txbroker.wire.messages.produce import (
     LeaderIdAndEpoch,
     NodeEndpoint,
@@ -61,6 +63,8 @@ _CODEC = 7
 _ZSTD = 4
 _TRANSACTIONAL = 0x10
 _MAGIC = 2
+_PRODUCER_ID_POSITION = 43
+_NEGATIVE = 0x80  # in the first byte of a number
 # The coordinator of a transaction cannot be reached, or is busy. Clients that do not expect these errors of a produce request send it again
 # after NOT_ENOUGH_REPLICAS.
 _NOT_VERIFIED_YET = {
@@ -165,18 +169,74 @@ class ProduceHandler:
     ) -> tuple[Partition, Appended]:
         """Append to one partition; BrokerError, _Unverified."""
         version = context.api_version
-        by_id = version >= TOPIC_ID_VERSION
-        name = self._replicas.topic_name(topic.topic_id) if by_id else topic.name
-        if name in INTERNAL_TOPICS and context.client_id != INTERNAL_CLIENT_ID:
-            raise BrokerError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"only the broker writes to {name}")
-        replicas = self._replicas
-        partition = replicas.get_by_id(topic.topic_id, data.index) if by_id else replicas.get(topic.name, data.index)
-        records = _records(data, version)
+        partition = self._partition(topic, data, context)
+        records = _checked(data.records, version)  # type: ignore[arg-type]  # decoded records are views of the frame
         if partition.log.config.txbroker_mirror_source:
             return partition, _append_copied(partition, records, all_in_sync, now_ms, context)
         if records[_ATTRIBUTES_POSITION] & _TRANSACTIONAL and records[_MAGIC_POSITION] == _MAGIC and not verified:
             self._check_verified(partition, records, transactional_id, version)
         return partition, partition.append(records, now_ms, all_in_sync=all_in_sync)
+
+    def _partition(self, topic: TopicProduceData, data: PartitionProduceData, context: RequestContext) -> Partition:
+        """The partition that a request names; BrokerError."""
+        by_id = context.api_version >= TOPIC_ID_VERSION
+        replicas = self._replicas
+        name = replicas.topic_name(topic.topic_id) if by_id else topic.name
+        if name in INTERNAL_TOPICS and context.client_id != INTERNAL_CLIENT_ID:
+            raise BrokerError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"only the broker writes to {name}")
+        return replicas.get_by_id(topic.topic_id, data.index) if by_id else replicas.get(topic.name, data.index)
+
+    # Requests of one connection for one partition, handled together
+
+    @staticmethod
+    def joins(request: ProduceRequest) -> bool:
+        """Whether requests that differ from this one in their records only are handled together.
+
+        Not those of idempotent producers, whose sequence numbers are checked after the write of the request before.
+        """
+        if request.acks not in (1, ACKS_ALL) or request.transactional_id is not None:
+            return False
+        records: Any = request.topic_data[0].partition_data[0].records
+        return records is not None and not _has_producer(records)
+
+    def call_together(
+        self, request: ProduceRequest, context: RequestContext, joined: Sequence[JoinedRequest]
+    ) -> EncodedResponse | list[Handled]:
+        """Handle requests that differ in correlation id and records: one write for all batches that can be joined."""
+        topic = request.topic_data[0]
+        data = topic.partition_data[0]
+        all_in_sync = request.acks == ACKS_ALL
+        try:
+            batches = [_checked(records, context.api_version) for _, records, _ in joined]
+            partition = self._partition(topic, data, context)
+            if partition.log.config.txbroker_mirror_source or any(map(_has_producer, batches)):
+                return self._one_by_one(request, context, joined)
+            results = partition.append_together(batches, self._now_ms(), all_in_sync=all_in_sync)
+        except BrokerError:
+            return self._one_by_one(request, context, joined)
+        last = results[-1]
+        if isinstance(last, Appended) and partition.acknowledged(last.last_offset, all_in_sync=all_in_sync):
+            encoded = self._responses.encoded_together(context.api_version, joined, topic, data.index, results)
+            if encoded is not None:
+                return encoded
+        answers: list[Handled] = []
+        for result, (correlation_id, records, _) in zip(results, joined, strict=True):
+            outcome: Outcome
+            if isinstance(result, BrokerError):
+                data.records = records
+                outcome = self._count_failure(topic, data, result, context)
+            else:
+                outcome = partition, result
+            answers.append(self._answer(request, [(topic, [(data, outcome)])], context.of(correlation_id)))
+        return answers
+
+    def _one_by_one(self, request: ProduceRequest, context: RequestContext, joined: Sequence[JoinedRequest]) -> list[Handled]:
+        data = request.topic_data[0].partition_data[0]
+        answers: list[Handled] = []
+        for correlation_id, records, _ in joined:
+            data.records = records
+            answers.append(self(request, context.of(correlation_id)))
+        return answers
 
     def _outcome(
         self,
@@ -371,8 +431,8 @@ def _append_copied(partition: Partition, records: memoryview, all_in_sync: bool,
     return appended
 
 
-def _records(data: PartitionProduceData, version: int) -> memoryview:
-    records: memoryview | None = data.records  # type: ignore[assignment]  # decoded records are views of the frame
+def _checked(records: memoryview | None, version: int) -> memoryview:
+    """The records of a partition, if this version may have them; BrokerError."""
     if records is None or len(records) <= _ATTRIBUTES_POSITION:
         raise BrokerError(ErrorCode.INVALID_RECORD, "a produce request must contain a record batch for each of its partitions")
     magic, attributes = records[_MAGIC_POSITION], records[_ATTRIBUTES_POSITION]
@@ -383,6 +443,11 @@ def _records(data: PartitionProduceData, version: int) -> memoryview:
     if version < ZSTD_VERSION and attributes & _CODEC == _ZSTD:
         raise BrokerError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce v{ZSTD_VERSION}, this is v{version}")
     return records
+
+
+def _has_producer(records: memoryview) -> bool:
+    """Whether a batch has a producer id. Old formats have none."""
+    return len(records) > _PRODUCER_ID_POSITION and records[_MAGIC_POSITION] == _MAGIC and records[_PRODUCER_ID_POSITION] < _NEGATIVE
 
 
 def _not_verified(code: ErrorCode, version: int) -> BrokerError:

@@ -13,6 +13,9 @@ A handler is an object with
     offset_holder(request) -> the struct with `fetch_offset`    optional: this field is all that changes in repeated requests; None if not
     elements_max: int               optional: the elements of all arrays of a request, where a client's limit is too low
     failed(request, context, error) -> Response | None          optional: the response to a request that failed as a whole
+    joins(request) -> bool          optional: whether requests that differ from this one in their records only may be handled together
+    call_together(request, context, joined) -> EncodedResponse | list[Handled]     with `joins`: handles them, and returns the response to
+                                    each, or all responses in one. `context` is the first one's
     errors: Errors                  optional: the error codes of its responses, which it counts itself; otherwise they are counted here
 
 `__call__` returns a response, encoded already or not (api/encoded), a Deferred of one, or None if there is none (acks=0). Record views in
@@ -37,6 +40,7 @@ from txbroker.api.unsupported_features import UnsupportedFeatures
 from txbroker.errors import BrokerError, ProtocolError
 from txbroker.wire.codec import decoder, encoder
 from txbroker.wire.headers import request_header_version, response_header_version
+from txbroker.wire.joined_requests import JoinedRequest
 from txbroker.wire.known_requests import Holder, Known, KnownFetches, KnownProduces, KnownRequests, OffsetHolder
 from txbroker.wire.schema import Request, Response, VersionRange, response_class
 
@@ -66,10 +70,12 @@ class Route:
         "api_key",
         "api_version",
         "call",
+        "call_together",
         "decode",
         "encode",
         "failed",
         "has_regions",
+        "joins",
         "known",
         "name",
         "overlaps",
@@ -89,6 +95,9 @@ class Route:
         self.api_version = version
         self.name = f"{api_name(request)} v{version}"
         self.call: Callable[[Request, RequestContext], Handled] = handler.__call__
+        self.joins: Callable[[Any], bool] | None = getattr(handler, "joins", None)
+        self.call_together: Callable[[Any, RequestContext, Sequence[JoinedRequest]], EncodedResponse | list[Handled]]
+        self.call_together = getattr(handler, "call_together", _alone)
         self.failed: Callable[[Request, RequestContext, BrokerError], Response | None] | None = getattr(handler, "failed", None)
         self.record_holders: Callable[[Any], Sequence[Holder]] | None = getattr(handler, "record_holders", None)
         self.overlaps: bool = getattr(handler, "overlaps", False)
@@ -117,6 +126,13 @@ class Route:
         self.until_timed = SAMPLED_ONE_IN
         self._rounds += 1
         return self.times.begin()
+
+    def count_untimed(self, more: int) -> None:
+        """Count requests, fewer than SAMPLED_ONE_IN, that are handled together with one that was counted."""
+        self.until_timed -= more
+        if self.until_timed <= 0:
+            self.until_timed += SAMPLED_ONE_IN
+            self._rounds += 1
 
     @property
     def requests(self) -> int:
@@ -225,3 +241,7 @@ def _signed(number: int) -> int:
 def api_name(request: type[Request]) -> str:
     """The name of an API as Kafka's protocol guide has it."""
     return request.__name__.removesuffix("Request")
+
+
+def _alone(request: Any, context: RequestContext, joined: Sequence[JoinedRequest]) -> list[Handled]:
+    raise TypeError("the handler takes requests one by one")

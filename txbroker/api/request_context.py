@@ -53,6 +53,10 @@ class RequestContext:
         self.client_id = client_id
         self.session = session
 
+    def of(self, correlation_id: int) -> RequestContext:
+        """The context of a request that differs in its correlation id."""
+        return RequestContext(self.api_key, self.api_version, correlation_id, self.client_id, self.session)
+
     @property
     def peer_host(self) -> str:
         return self.session.peer_host

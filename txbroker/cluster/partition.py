@@ -242,36 +242,52 @@ class Partition:
         raise BrokerError(ErrorCode.UNKNOWN_LEADER_EPOCH)
 
     def append(self, records: memoryview, now_ms: int, *, all_in_sync: bool = False, origin: Origin = Origin.CLIENT) -> Appended:
-        """Append as leader. `all_in_sync` (acks=all): NOT_ENOUGH_REPLICAS when the ISR is smaller than `min_in_sync`.
-
-        `acknowledged` decides when the request may be answered.
-        """
-        counts = self.counts
-        counts.produce_requests += 1
-        if not self.is_leader:
-            raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {self.broker_id} does not lead {self.topic_partition}")
+        """Append as leader; `acknowledged` decides when the request may be answered. `all_in_sync`: for acks=all. BrokerError."""
+        self.counts.produce_requests += 1
+        self._check_append(all_in_sync)
         log = self.log
-        if all_in_sync and len(self.state.isr) < log.config.min_insync_replicas and len(self.state.isr) < self.min_in_sync:
-            wanted = log.config.min_insync_replicas
-            message = f"{self.topic_partition} has {amount(len(self.state.isr), 'in-sync replica')}, min.insync.replicas is {wanted}"
-            raise BrokerError(ErrorCode.NOT_ENOUGH_REPLICAS, message)
         try:  # no `_reporting` here and in `read`, which are called for each request
             appended = log.append(records, leader_epoch=self.state.leader_epoch, now_ms=now_ms, origin=origin)
         except StorageError as error:
             self.storage_failed(error)
             raise
-        if log.flush_due:
-            self._have_flushed()
-        if not appended.duplicate:
-            counts.bytes_in += len(records)
-            if self._single and not self._flushing:
-                self.high_watermark = log.log_end_offset
-            else:
-                if self._followers is not None:
-                    self._followers.appended()
-                self._advance()
-            self.observer.moved(self)
+        self._appended(0 if appended.duplicate else len(records))
         return appended
+
+    def append_together(self, batches: Sequence[memoryview], now_ms: int, *, all_in_sync: bool) -> list[Appended | BrokerError]:
+        """Append batches of several requests, as `append` would one by one; the result or the error of each."""
+        self._check_append(all_in_sync)
+        self.counts.produce_requests += len(batches)
+        results = self.log.append_together(batches, leader_epoch=self.state.leader_epoch, now_ms=now_ms)
+        if isinstance(results[-1], StorageError):
+            self.storage_failed(results[-1])
+        pairs = zip(batches, results, strict=True)
+        self._appended(sum(len(records) for records, result in pairs if isinstance(result, Appended) and not result.duplicate))
+        return results
+
+    def _check_append(self, all_in_sync: bool) -> None:
+        """NOT_LEADER_OR_FOLLOWER or NOT_ENOUGH_REPLICAS if nothing may be appended."""
+        if not self.is_leader:
+            raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {self.broker_id} does not lead {self.topic_partition}")
+        wanted = self.log.config.min_insync_replicas
+        if all_in_sync and len(self.state.isr) < wanted and len(self.state.isr) < self.min_in_sync:
+            message = f"{self.topic_partition} has {amount(len(self.state.isr), 'in-sync replica')}, min.insync.replicas is {wanted}"
+            raise BrokerError(ErrorCode.NOT_ENOUGH_REPLICAS, message)
+
+    def _appended(self, size: int) -> None:
+        """So many bytes were appended as leader; 0: duplicates only."""
+        if self.log.flush_due:
+            self._have_flushed()
+        if not size:
+            return
+        self.counts.bytes_in += size
+        if self._single and not self._flushing:
+            self.high_watermark = self.log.log_end_offset
+        else:
+            if self._followers is not None:
+                self._followers.appended()
+            self._advance()
+        self.observer.moved(self)
 
     def _have_flushed(self) -> None:
         """Sync the log for flush.messages; one sync at a time, the next one covers the records appended in between."""

@@ -24,10 +24,10 @@ from txbroker.log.directory_moves import DirectoryMoves
 from txbroker.log.directory_names import DirectoryState, name_in_state
 from txbroker.log.disk import Disk
 from txbroker.log.loading import Job, Loading, Progress, Settings
-from txbroker.log.log import PRODUCER_ID_EXPIRATION_MS, Log, no_jitter
+from txbroker.log.log import PRODUCER_ID_EXPIRATION_MS, Log
 from txbroker.log.log_config import LogConfig
 from txbroker.log.log_expiry import Expired, Expirer
-from txbroker.log.log_results import Later
+from txbroker.log.log_results import Later, no_jitter
 from txbroker.log.meta_properties import NO_IDENTITY, Identity
 from txbroker.log.offset_checkpoints import OffsetCheckpoints
 from txbroker.log.producer_expiry import ProducerExpiry

@@ -11,15 +11,16 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from txbroker.errors import BrokerError, CorruptRecords, ErrorCode
+from txbroker.errors import BrokerError, CorruptRecords, ErrorCode, StorageError
 from txbroker.log.cleaner.cleaning_job import LastRecord
 from txbroker.log.disk import Disk
 from txbroker.log.file_names import PARTITION_METADATA
 from txbroker.log.flush import FlushPlan
+from txbroker.log.joined_batches import JoinedBatches
 from txbroker.log.leader_epochs import LeaderEpochs
 from txbroker.log.local_log import LocalLog
 from txbroker.log.log_config import LogConfig
-from txbroker.log.log_results import AbortedTransaction, Appended, EpochEnd, Later, Origin, at_once
+from txbroker.log.log_results import AbortedTransaction, Appended, EpochEnd, Later, Origin, at_once, no_jitter
 from txbroker.log.markers import read_marker
 from txbroker.log.open_segments import OpenSegments
 from txbroker.log.partition_metadata import format_metadata, parse_metadata
@@ -38,11 +39,6 @@ from txbroker.wire.entries import EntryHeader, Scan
 logger = logging.getLogger("txbroker.log")
 
 PRODUCER_ID_EXPIRATION_MS = 86_400_000  # Kafka's default of producer.id.expiration.ms
-
-
-def no_jitter(below: int) -> int:
-    """A `random_below` for tools and tests."""
-    return 0
 
 
 class Log(LocalLog):
@@ -154,6 +150,44 @@ class Log(LocalLog):
             self.producers.update(header, first_offset)
         return Appended(first_offset, last_offset, append_time_ms, self.log_start_offset)
 
+    def append_together(self, batches: Sequence[memoryview], *, leader_epoch: int, now_ms: int) -> list[Appended | BrokerError]:
+        """Append batches of clients, as `append` would one by one, but write as many as possible at once; the result or error of each.
+
+        They have no producer ids: the check of a sequence number depends on what was written before. Nothing is appended after a
+        StorageError.
+        """
+        joined = JoinedBatches(self.log_end_offset)
+        try:
+            for records in batches:
+                try:
+                    _, header, _ = validated = validate(records, self.config, now_ms, Origin.CLIENT)
+                    if header.producer_id >= 0:
+                        raise ValueError(f"a batch of producer {header.producer_id} was given to append_together")
+                    last, active = joined.next_offset + header.last_offset_delta, self.segments[-1]
+                    if not active.size:
+                        self._write_joined(joined, leader_epoch)  # rolls by time are counted from the first batch of a segment
+                    if active.should_roll(header.size, header.max_timestamp, last, now_ms, self.config, joined.size):
+                        self._write_joined(joined, leader_epoch)
+                        self._roll(joined.next_offset, now_ms)
+                    joined.add(validated, leader_epoch, self.log_start_offset)
+                except BrokerError as error:
+                    if isinstance(error, StorageError):
+                        raise
+                    joined.results.append(error)
+            self._write_joined(joined, leader_epoch)
+        except StorageError as error:
+            joined.failed(error, len(batches))
+        return joined.results
+
+    def _write_joined(self, joined: JoinedBatches, leader_epoch: int) -> None:
+        """Write batches into the active segment, all or none."""
+        if joined.batches:
+            if leader_epoch != self.leader_epochs.latest:
+                self.leader_epochs.assign(leader_epoch, self.log_end_offset)
+            self.segments[-1].append_all(b"".join(joined.batches), joined.entries)
+            self.log_end_offset = joined.next_offset
+            joined.written()
+
     def _find_batches(self, producer_id: int) -> bool:
         """Whether more batches of a producer were found in the log."""
         state = self.producers.get(producer_id)
@@ -246,7 +280,8 @@ class Log(LocalLog):
         for _, header in run:
             if header.leader_epoch > self.leader_epochs.latest:
                 self.leader_epochs.assign(header.leader_epoch, first_offset_of(header))
-        active.append_all(records[start:end], [(header.size, header.last_offset, header.max_timestamp) for _, header in run])
+        entries = [(header.size, first_offset_of(header), header.last_offset, header.max_timestamp) for _, header in run]
+        active.append_all(records[start:end], entries)
         self.log_end_offset = run[-1][1].last_offset + 1
         for at, header in run:
             aborted = replay_batch(self.producers, records, at, header)

@@ -104,3 +104,8 @@ def at_once(delay_ms: int, work: Callable[[], None], done: Callable[[], None] | 
     work()
     if done is not None:
         done()
+
+
+def no_jitter(below: int) -> int:
+    """A `random_below` for tools and tests."""
+    return 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
+from typing import TypeAlias
 
 from txbroker.errors import CorruptRecords
 from txbroker.log.batch_positions import BatchPositions
@@ -22,6 +23,9 @@ from txbroker.wire.entries import read_header
 logger = logging.getLogger("txbroker.log")
 
 NO_TIMESTAMP = -1
+
+# A batch to be written: its size, first and last offset, and largest timestamp.
+Written: TypeAlias = tuple[int, int, int, int]
 
 
 class Segment:
@@ -243,17 +247,24 @@ class Segment:
             self._bytes_since_index += size
         self._places.written(base_offset, last_offset, position, size)
 
-    def append_all(self, records: Buffer, batches: Sequence[tuple[int, int, int]]) -> None:
-        """Write several batches at once, each given as (size, last offset, largest timestamp). Errors as `append`."""
+    def append_all(self, records: Buffer, batches: Sequence[Written]) -> None:
+        """Write several batches at once. Errors as `append`."""
         position = self.size
         self.offset_index.make_room()
         self.time_index.make_room()
         self.file.append(records)
         self.size = position + len(records)
         if position == 0:
-            self._first_timestamp = batches[0][2]
-        for size, last_offset, max_timestamp in batches:
-            self.note(position, size, last_offset, max_timestamp)
+            self._first_timestamp = batches[0][3]
+        latest = self.max_timestamp[0]
+        written = self._places.written
+        for size, base_offset, last_offset, max_timestamp in batches:
+            if max_timestamp > latest or self._bytes_since_index > self.index_interval_bytes:
+                self.note(position, size, last_offset, max_timestamp)
+                latest = self.max_timestamp[0]
+            else:
+                self._bytes_since_index += size
+            written(base_offset, last_offset, position, size)
             position += size
 
     def should_roll(self, size: int, max_timestamp: int, last_offset: int, now_ms: int, config: LogConfig, pending: int = 0) -> bool:

@@ -58,10 +58,11 @@ class FrameProtocol(Protocol):
 
     def connectionLost(self, reason: Failure) -> None: ...
 
-    def frame_received(self, frame: memoryview) -> bool:
+    def frame_received(self, frame: memoryview, following: memoryview, /) -> int:
         """Take one whole frame without its size: writable, and valid until this returns. Never raises because of its content.
 
-        False: the frame was not taken, and the protocol is `full`. The transport offers it again when `full` becomes false.
+        `following` is what was received after it, with sizes: the protocol may take whole frames from it too. Returns how many it has
+        taken. 0: the frame was not taken, and the protocol is `full`. The transport offers it again when `full` becomes false.
         """
 
     def bad_size(self, size: int, size_max: int) -> None:

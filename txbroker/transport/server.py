@@ -132,8 +132,12 @@ class ServerTransport(tcp.Server):
             frame_end = position + _SIZE_BYTES + size
             if frame_end > end:
                 break
-            if protocol.frame_received(view[position + _SIZE_BYTES : frame_end]):
+            taken = protocol.frame_received(view[position + _SIZE_BYTES : frame_end], view[frame_end:end])
+            if taken:
                 position = frame_end
+                while taken > 1:  # it has taken frames that follow
+                    position += _SIZE_BYTES + SIZE.unpack_from(view, position)[0]
+                    taken -= 1
             if protocol.full:
                 why = self._send()
                 if protocol.full:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from txbroker.api.encoded.encoded_response import EncodedResponse
+from txbroker.api.encoded.encoded_response import EncodedResponse, Part
+from txbroker.errors import BrokerError
 from txbroker.log.log_results import Appended
 from txbroker.wire import template
+from txbroker.wire.joined_requests import JoinedRequest
 from txbroker.wire.messages.produce import PartitionProduceResponse, ProduceRequest, ProduceResponse, TopicProduceData, TopicProduceResponse
 from txbroker.wire.template import Template
 
@@ -40,13 +42,18 @@ class ProduceResponses:
     def __init__(self) -> None:
         self._templates: dict[int, Template] = {}
 
+    def _template(self, version: int) -> Template | None:
+        """None for a version without all of the fields."""
+        made = self._templates.get(version)
+        if made is None and version >= NUMBERS_VERSION:
+            made = self._templates[version] = Template(ProduceRequest, version, _FIELDS, _response)
+        return made
+
     def encoded(self, version: int, correlation_id: int, topic: TopicProduceData, index: int, appended: Appended) -> EncodedResponse | None:
         """The response; None for a version without all of the fields."""
-        made = self._templates.get(version)
+        made = self._templates.get(version) or self._template(version)
         if made is None:
-            if version < NUMBERS_VERSION:
-                return None
-            made = self._templates[version] = Template(ProduceRequest, version, _FIELDS, _response)
+            return None
         name = topic.name.encode() if made.by_name else topic.topic_id
         pack, size, (start, before_index, before_offsets, end) = made.layouts[len(name)]
         frame = pack(
@@ -63,3 +70,33 @@ class ProduceResponses:
             end,
         )
         return EncodedResponse([frame], size + 4)
+
+    def encoded_together(
+        self, version: int, joined: Sequence[JoinedRequest], topic: TopicProduceData, index: int, results: Sequence[Appended | BrokerError]
+    ) -> EncodedResponse | None:
+        """The responses to several requests, one after the other; None if one of them failed, and as `encoded`."""
+        made = self._template(version)
+        if made is None:
+            return None
+        name = topic.name.encode() if made.by_name else topic.topic_id
+        pack, size, (start, before_index, before_offsets, end) = made.layouts[len(name)]
+        frames: list[Part] = []
+        for (correlation_id, _, _), appended in zip(joined, results, strict=True):
+            if isinstance(appended, BrokerError):
+                return None
+            frames.append(
+                pack(
+                    size,
+                    correlation_id,
+                    start,
+                    name,
+                    before_index,
+                    index,
+                    before_offsets,
+                    appended.first_offset,
+                    appended.append_time_ms,
+                    appended.log_start_offset,
+                    end,
+                )
+            )
+        return EncodedResponse(frames, (size + 4) * len(frames))

@@ -179,9 +179,14 @@ class ServerTransport:
                 protocol.bad_size(size, self._ports.request_bytes_max)
                 break
             frame_end = position + 4 + size
-            if frame_end > len(received) or not protocol.frame_received(memoryview(received[position + 4 : frame_end])):
+            if frame_end > len(received):
                 break
-            position, taken = frame_end, True
+            count = protocol.frame_received(memoryview(received[position + 4 : frame_end]), memoryview(received[frame_end:]))
+            for _ in range(count):
+                position += 4 + SIZE.unpack_from(received, position)[0]
+            if not count:
+                break
+            taken = True
         del received[:position]
         return taken
 
