@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import os
 import random
 import secrets
 import shutil
@@ -31,6 +32,7 @@ from tests.support.network import Network
 from tests.support.server import ServerFailed
 from txbroker.testing.histories import check, from_line
 
+CLIENT_LOGS = "clients.log"
 ROUND_MINUTES = 10.0
 ZOOKEEPERS = 3
 
@@ -45,6 +47,8 @@ def main() -> int:
                         help=f"exactly these faults, once, instead of random ones; of {', '.join(faults.NAMES)}")
     parser.add_argument("--together", type=float, default=0.4, help="the share of several faults at the same time (%(default)s)")
     parser.add_argument("--seed", default=secrets.token_hex(4))
+    parser.add_argument("--client-logs", action="store_true",
+                        help=f"write what librdkafka's transactional producers do, and all of stderr, to {CLIENT_LOGS} in the directory")
     parser.add_argument("--check", type=Path, metavar=FILE, help="check the history of an earlier run, and nothing else")
     arguments = parser.parse_args()
     if arguments.check is not None:
@@ -63,7 +67,7 @@ def main() -> int:
         round_end_s = min(end_s, time.monotonic() + ROUND_MINUTES * 60)
         planned = given(arguments.plan) if arguments.plan else iter(plan(chance, faults.possible(), arguments.together))
         if not one_round(f"cluster {number} of {', '.join(kinds)} (--seed {arguments.seed})", kinds, hosts, chance,
-                         counted(planned, made, round_end_s if not arguments.plan else float("inf"))):
+                         counted(planned, made, round_end_s if not arguments.plan else float("inf")), debug=arguments.client_logs):
             return 1
         if arguments.plan or time.monotonic() > end_s:
             break
@@ -90,9 +94,12 @@ def counted(planned: Iterator[Sequence[faults.Fault]], made: Counter[str], end_s
 
 
 def one_round(title: str, kinds: Sequence[str], hosts: Network | None, chance: random.Random,
-              planned: Iterator[Sequence[faults.Fault]]) -> bool:
+              planned: Iterator[Sequence[faults.Fault]], *, debug: bool = False) -> bool:
     """One cluster; whether there was no anomaly."""
     directory = Path(tempfile.mkdtemp(prefix="txbroker-chaos-"))
+    if debug:
+        with (directory / CLIENT_LOGS).open("w") as logs:
+            os.dup2(logs.fileno(), sys.stderr.fileno())
     print(f"== {title}, in {directory}", flush=True)
     started_s = time.monotonic()
     cluster = Cluster(directory, kinds, OVERRIDES, zookeepers=ZOOKEEPERS, network=hosts)
@@ -100,7 +107,7 @@ def one_round(title: str, kinds: Sequence[str], hosts: Network | None, chance: r
         if hosts is not None:
             faults.mount_disks(cluster)
         cluster.start()
-        run(cluster, planned, chance, lambda text: print(f"   {text}", flush=True), full=True)
+        run(cluster, planned, chance, lambda text: print(f"   {text}", flush=True), full=True, debug=debug)
         tracebacks(cluster)
     except (Lost, ServerFailed, AssertionError, OSError) as problem:
         if hosts is not None:

@@ -20,8 +20,8 @@ _OF = ":"  # in the name of a copy, before the partition and the offset of its o
 class Copying(TransactionalProducing):
     """confluent-kafka. The copy of the record at offset 7 of partition 3 is named `NAME-NUMBER:3-7`."""
 
-    def __init__(self, name: str, bootstrap: str, source: str, journal: Journal) -> None:
-        super().__init__(name, bootstrap, journal)
+    def __init__(self, name: str, bootstrap: str, source: str, journal: Journal, *, debug: bool = False) -> None:
+        super().__init__(name, bootstrap, journal, debug=debug)
         self._source = source
         self._member = ConfluentConsuming(f"{name}-consumer", bootstrap, source, GROUP, journal)
         self._read: dict[int, list[tuple[int, str]]] = {}

@@ -37,10 +37,10 @@ class Load:
     """Producers, which write to all partitions, and two groups that read them, each with members of two client libraries.
 
     `full`: also Apache Kafka's client, as a producer and in a group, and, if all brokers have transactions, producers with these and
-    consumers with and without read_committed.
+    consumers with and without read_committed. `debug`: librdkafka writes what these producers do to stderr.
     """
 
-    def __init__(self, cluster: Cluster, *, full: bool = False) -> None:
+    def __init__(self, cluster: Cluster, *, full: bool = False, debug: bool = False) -> None:
         self._cluster = cluster
         self.journal = Journal(cluster.directory)
         at, topic, journal = cluster.bootstrap, TOPIC, self.journal
@@ -64,8 +64,8 @@ class Load:
         self.transactional: list[TransactionalProducing] = []
         self.readers: list[Reading] = []
         if full and transactions.supported(cluster):
-            self.transactional = [*(TransactionalProducing(f"transactional-{number}", at, journal) for number in (1, 2)),
-                                  *(Copying(f"copier-{number}", at, TOPIC, journal) for number in (1, 2))]
+            self.transactional = [*(TransactionalProducing(f"transactional-{number}", at, journal, debug=debug) for number in (1, 2)),
+                                  *(Copying(f"copier-{number}", at, TOPIC, journal, debug=debug) for number in (1, 2))]
             self.readers = [Reading(name, at, journal, read_committed=committed)
                             for name, committed in (("reads-committed", True), ("reads-any", False))]
         self._clients: list[FaultClient] = [*self.producers, *self.members, *self.transactional, *self.readers]

@@ -27,9 +27,9 @@ def plan(chance: random.Random, possible: Sequence[Fault], together: float) -> I
 
 
 def run(cluster: Cluster, faults: Iterable[Sequence[Fault]], chance: random.Random, say: Callable[[str], None] = print, *,
-        full: bool = False) -> None:
+        full: bool = False, debug: bool = False) -> None:
     """Run the faults on a cluster that has started, and stop it. Lost, or AssertionError when the cluster does not recover."""
-    load = Load(cluster, full=full)
+    load = Load(cluster, full=full, debug=debug)
     try:
         load.start()
         for these in faults:
@@ -62,9 +62,9 @@ def inflict(cluster: Cluster, chance: random.Random, faults: Sequence[Fault]) ->
         time.sleep(chance.uniform(*_LASTS_S))
     for each in reversed(under_way):
         next(each, None)
-    for broker_id, server in cluster.brokers.items():
+    for server in (*cluster.zookeepers.values(), *cluster.brokers.values()):
         if not server.running:
-            raise Lost(f"broker {broker_id} ({server.kind}) has ended:\n{server.log_tail()}")
+            raise Lost(f"{server.directory.name} ({server.kind}) has ended:\n{server.log_tail()}")
     cluster.until_registered()
     cluster.until_in_sync(TOPIC)
     return " and ".join(harm.what for harm in harms)

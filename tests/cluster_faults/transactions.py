@@ -25,6 +25,11 @@ _RECORDS_MAX = 8
 _TIMEOUT_MS = 30_000
 _CALL_S = 10.0
 _END_TXN = 26  # the API key
+# librdkafka 2.10 to 2.16 (confluentinc/librdkafka issues 5511 and 5456): if the coordinator of the group has left the metadata since the
+# last transaction, send_offsets_to_transaction waits without a timeout until the connection to some broker opens or closes, and only
+# then looks for the new coordinator. While it waits no connection is used, so that this limit closes them.
+_MAX_IDLE_MS = 10_000
+_DEBUG = "eos,broker,protocol"
 
 
 def supported(cluster: Cluster) -> bool:
@@ -42,25 +47,28 @@ class TransactionalProducing(FaultClient):
 
     stop_timeout_s = PATIENCE_S * 2
 
-    def __init__(self, name: str, bootstrap: str, journal: Journal) -> None:
+    def __init__(self, name: str, bootstrap: str, journal: Journal, *, debug: bool = False) -> None:
+        """`debug`: librdkafka writes what it does to stderr."""
         super().__init__(name, bootstrap, TOPIC, journal)
         self._chance = random.Random(name)
         self._asked_to_commit = 0
+        self._log = {"debug": _DEBUG} if debug else {"log_level": 0}
 
     def _run(self) -> None:
-        producer = self._producer()
+        producer = self.producer()
         while not self.end.wait(PAUSE_S):
             if not self._transaction(producer):
                 producer.purge()
                 producer.flush(_CALL_S)  # reports what becomes of each record
-                producer = self._producer()
+                producer = self.producer()
 
-    def _producer(self) -> Producer:
+    def producer(self) -> Producer:
         """A new instance, which fences earlier ones: nothing of theirs is appended later."""
         while True:
             producer = Producer({
                 "bootstrap.servers": self._bootstrap, "transactional.id": self.name, "transaction.timeout.ms": _TIMEOUT_MS,
-                "reconnect.backoff.max.ms": 500, "linger.ms": 2, "log_level": 0,
+                "client.id": self.name, "reconnect.backoff.max.ms": 500, "linger.ms": 2, "connections.max.idle.ms": _MAX_IDLE_MS,
+                **self._log,
             })  # fmt: skip
             try:
                 producer.init_transactions(PATIENCE_S)

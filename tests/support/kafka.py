@@ -9,11 +9,12 @@ from pathlib import Path
 
 from kafka.protocol.metadata import MetadataRequest
 from kazoo.client import KazooClient
+from kazoo.handlers.threading import KazooTimeoutError
 
 from tests.support import java
 from tests.support.cache import KAFKA_NEW, KAFKA_OLD
 from tests.support.raw import RawConnection
-from tests.support.server import HOST, Server, free_port
+from tests.support.server import HOST, Server, ServerFailed, free_port
 from tests.support.waiting import PATIENCE_S, until
 from txbroker.names import id_to_text
 
@@ -114,7 +115,10 @@ class KafkaMember(_JavaServer):
     def _wait_unregistered(self) -> None:
         host, slash, chroot = self._zookeeper_connect.partition("/")
         client = KazooClient(host)
-        client.start(timeout=PATIENCE_S)
+        try:
+            client.start(timeout=PATIENCE_S)
+        except KazooTimeoutError:
+            raise ServerFailed(f"broker {self._broker_id} cannot start: no server of ZooKeeper at {host} answers") from None
         path = f"{slash}{chroot}/brokers/ids/{self._broker_id}"
         until(lambda: client.exists(path) is None, f"the session of broker {self._broker_id} has expired in ZooKeeper", every_s=0.1)
         client.stop()

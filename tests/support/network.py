@@ -7,6 +7,7 @@ with it.
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -27,6 +28,8 @@ def enter(module: str, arguments: Sequence[str]) -> str:
     """Run `python -m module arguments` in namespaces of its own in place of this process; why not, if the machine does not allow that."""
     problem = ""
     for way in (_UNSHARE, (*_UNSHARE, "--user", "--map-root-user")):
+        if shutil.which(way[0]) is None:
+            return f"{way[0]} is not installed"
         tried = subprocess.run([*way, "sh", "-c", "mount -t tmpfs tmpfs /run && ip link add hub type bridge"],
                                capture_output=True, text=True, check=False)
         if tried.returncode == 0:

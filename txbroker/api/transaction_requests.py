@@ -59,7 +59,7 @@ class AddPartitionsToTxnHandler:
 
     def _add(self, request: AddPartitionsToTxnRequest, version: int) -> Deferred[AddPartitionsToTxnResponse]:
         served = [Deferred.fromCoroutine(self._serve(transaction, version)) for transaction in _transactions(request, version)]
-        return gatherResults(served).addCallback(_added, version)
+        return gatherResults(served, consumeErrors=True).addCallback(_added, version)
 
     async def _serve(self, transaction: AddPartitionsToTxnTransaction, version: int) -> AddPartitionsToTxnResult:
         partitions = _partitions(transaction)

@@ -292,7 +292,7 @@ class GroupCoordinator:
     def delete_groups(self, group_ids: Iterable[str]) -> Deferred[dict[str, ErrorCode]]:
         """Delete groups without members, with all their offsets."""
         ids = list(dict.fromkeys(group_ids))
-        deleted = gatherResults([self._delete(group_id) for group_id in ids])
+        deleted = gatherResults([self._delete(group_id) for group_id in ids], consumeErrors=True)
         return deleted.addCallback(lambda errors: dict(zip(ids, errors, strict=True)))
 
     # Internals
@@ -380,7 +380,7 @@ class GroupCoordinator:
                 self._hosted.forget(hosted)
             return error
 
-        return gatherResults(writes).addCallback(finish)
+        return gatherResults(writes, consumeErrors=True).addCallback(finish)
 
     def _forget_if_unused(self, hosted: HostedGroup) -> None:
         """Drop a group of which the log has nothing. One that had members has a record, and its expiry needs a tombstone."""
@@ -394,7 +394,7 @@ class GroupCoordinator:
             if partitions:
                 log.info("group %s: removing %s of deleted topics", hosted.group.group_id, amount(len(partitions), "offset"))
                 removals.append(self._clean(hosted, partitions))
-        return gatherResults(removals).addCallback(lambda _: None)
+        return gatherResults(removals, consumeErrors=True).addCallback(lambda _: None)
 
     def _clean(self, hosted: HostedGroup, partitions: Sequence[TopicPartition]) -> Deferred[ErrorCode]:
         """Remove offsets, and the group too if it is then unused."""
