@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import traceback
 from abc import ABC, abstractmethod
 from threading import Event, Thread
 
@@ -41,7 +42,7 @@ class FaultClient(ABC):
     def check(self) -> None:
         """Raise what went wrong."""
         if self._error is not None:
-            raise Lost(f"{self.name}: {self._error!r}") from self._error
+            raise Lost(f"{self.name}: {''.join(traceback.format_exception(self._error))}") from self._error
 
     def failed(self, error: BaseException) -> None:
         """An error that no fault explains: the client ends."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections import defaultdict
 from typing import Any
@@ -27,8 +28,9 @@ _CALL_S = 10.0
 _END_TXN = 26  # the API key
 # librdkafka 2.10 to 2.16 (confluentinc/librdkafka issues 5511 and 5456): if the coordinator of the group has left the metadata since the
 # last transaction, send_offsets_to_transaction waits without a timeout until the connection to some broker opens or closes, and only
-# then looks for the new coordinator. While it waits no connection is used, so that this limit closes them.
-_MAX_IDLE_MS = 10_000
+# then looks for the new coordinator. While it waits no connection is used, so that this limit closes them. It is longer than a fault lasts:
+# a connection that waits for a response counts as idle too.
+_MAX_IDLE_MS = 20_000
 _DEBUG = "eos,broker,protocol"
 
 
@@ -52,14 +54,14 @@ class TransactionalProducing(FaultClient):
         super().__init__(name, bootstrap, TOPIC, journal)
         self._chance = random.Random(name)
         self._asked_to_commit = 0
+        self._under_way: dict[int, Send] = {}
         self._log = {"debug": _DEBUG} if debug else {"log_level": 0}
 
     def _run(self) -> None:
         producer = self.producer()
         while not self.end.wait(PAUSE_S):
             if not self._transaction(producer):
-                producer.purge()
-                producer.flush(_CALL_S)  # reports what becomes of each record
+                self._drop(producer)
                 producer = self.producer()
 
     def producer(self) -> Producer:
@@ -77,12 +79,21 @@ class TransactionalProducing(FaultClient):
                 if not error.args[0].retriable():
                     raise
 
+    def _drop(self, producer: Producer) -> None:
+        """Give up what is under way, and report each record."""
+        producer.purge()
+        with contextlib.suppress(KafkaException, SystemError):
+            producer.flush(_CALL_S)
+        for send in self._under_way.values():  # flush has failed while it reported
+            self._journal.add(send._replace(ended=now()))
+        self._under_way.clear()
+
     def _transaction(self, producer: Producer) -> bool:
         """One transaction; whether the producer can be used for another one."""
         name = f"{self.name}-transaction-{next(self._numbers)}"
         self._asked_to_commit = 0
-        producer.begin_transaction()
         try:
+            producer.begin_transaction()
             return self._work(producer, name)
         except KafkaException as error:
             try:
@@ -127,6 +138,11 @@ class TransactionalProducing(FaultClient):
             except KafkaException as error:
                 if not error.args[0].retriable():
                     raise
+            except SystemError as error:
+                # After a fatal error confluent-kafka calls the callback of a record while the exception is set.
+                if isinstance(error.__cause__, KafkaException):
+                    raise error.__cause__ from error
+                raise
             else:
                 if not left:  # flush returns how many records are under way
                     return
@@ -137,11 +153,15 @@ class TransactionalProducing(FaultClient):
     def _send(self, producer: Producer, transaction: str, suffix: str = "") -> None:
         number, partition = next(self._numbers), self._chance.randrange(PARTITIONS)
         value, began = f"{self.name}-{number}{suffix}", now()
+        send = Send(self.name, number, TOPIC, partition, value, began, began, Outcome.UNKNOWN, transaction=transaction)
+        self._under_way[number] = send
 
         def delivered(error: Any, message: Any) -> None:
-            outcome = Outcome.OK if error is None else Outcome.UNKNOWN
-            offset = message.offset() if error is None and message.offset() is not None else NO_OFFSET
-            self._journal.add(Send(self.name, number, TOPIC, partition, value, began, now(), outcome, offset, transaction=transaction))
+            if number in self._under_way:
+                outcome = Outcome.OK if error is None else Outcome.UNKNOWN
+                offset = message.offset() if error is None and message.offset() is not None else NO_OFFSET
+                self._journal.add(send._replace(ended=now(), outcome=outcome, offset=offset))
+                del self._under_way[number]
 
         producer.produce(TOPIC, f"{value} {'x' * self._chance.randrange(200)}".encode(), b"key", partition, on_delivery=delivered)
 
