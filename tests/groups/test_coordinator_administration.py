@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from twisted.internet.defer import FirstError
+
 from tests.groups.coordinator_harness import A0, A1, B0, SUBSCRIBED_TO_A, CoordinatorHarness, E, now
+from tests.support.unhandled import no_unhandled_errors
 from txbroker.groups.group_records import GroupEntry, OffsetEntry
 from txbroker.groups.group_results import MemberIdentity
 
@@ -71,6 +74,19 @@ def test_a_group_that_is_used_again_while_it_is_deleted_lives_on():
     joining = harness.join(member_id=given)
     harness.turns()
     assert now(joining).error == E.NONE
+
+
+def test_a_group_is_deleted_also_if_the_client_disconnects_meanwhile():
+    harness = CoordinatorHarness().loaded()
+    now(harness.commit({A0: 1}))
+    harness.store.hold = True
+    with no_unhandled_errors():
+        deleting = harness.coordinator.delete_groups(["g"])
+        deleting.addErrback(lambda failure: failure.trap(FirstError))
+        deleting.cancel()
+        del deleting
+    harness.store.complete()
+    assert harness.offsets() == {}
 
 
 def test_writes_that_end_after_the_partition_is_gone():
