@@ -14,7 +14,7 @@ from tests.support.fakes.faulty_disk import FaultyDisk
 from txbroker.errors import ErrorCode
 from txbroker.log.log import Log
 from txbroker.log.log_results import Appended, Origin
-from txbroker.wire.batch import read_header
+from txbroker.wire.batch import read_header, stamp
 from txbroker.wire.compression import Codec
 from txbroker.wire.records import Record, build
 
@@ -42,6 +42,21 @@ def test_offsets_stay_and_gaps_are_kept(directory: DiskPath) -> None:
     log.close()
     again = open_log(directory, clean=False, log_start_offset=20)
     assert [(row[0], row[3]) for row in rows(again)] == expected and again.log_end_offset == 55
+
+
+def test_a_batch_after_one_that_was_refused(directory: DiskPath) -> None:
+    """A batch that says how many offsets before it have no record is appended only where the log ends so many offsets before it."""
+    log = open_log(directory)
+    for offset, gap, missed in ((20, 20, 19), (25, 3, 2), (28, 1, 0)):
+        refused(log, _after_gap(missed, offset), ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, origin=Origin.MIRROR)
+        assert copy(log, _after_gap(gap, offset)).last_offset == offset + 1
+    assert [row[0] for row in rows(log)] == [20, 21, 25, 26, 28, 29] and list(log.leader_epochs) == [(7, 20)]
+
+
+def _after_gap(gap: int, offset: int) -> memoryview:
+    made = batch(b"x", b"y", base_offset=offset)
+    stamp(made, 0, offset, gap)
+    return made
 
 
 def test_a_gap_that_no_index_can_have(directory: DiskPath) -> None:

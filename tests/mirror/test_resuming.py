@@ -142,6 +142,25 @@ def test_kill_9_of_a_broker(turning: Turning, start_broker: Callable[..., Server
     assert running.end() is None and same_records(source, target, name, 3) == count
 
 
+@pytest.mark.parametrize("large", [0, 5], ids=["the first", "one among others"])
+@pytest.mark.parametrize("same_offsets", [False, True], ids=["", "same offsets"])
+def test_a_batch_that_is_refused(turning: Turning, both: Both, name: str, same_offsets: bool, large: int) -> None:
+    """The batches after it are not appended in its place, although the target does not know the producer, or takes any offset."""
+    source, target = both
+    create_topic(source, name)
+    create_topic(target, name, 1, {**KEEP, "max.message.bytes": "2000"})
+    for number in range(10):
+        send(source, name, numbered(2, start=2 * number, size=3000 if number == large else 100))
+    running = Running(turning, source, target, topics=[name], same_offsets=same_offsets)
+    running.until(lambda: any(copy.failures >= 2 for copy in running.mirror.topics.partitions.values()), "it is tried again")
+    assert "max.message.bytes" in running.problems[0]
+    assert [each.header.base_offset for each in batches(target, name)] == list(range(0, 2 * large, 2))
+    run("configs", "--bootstrap-server", target.address, "--entity-type", "topics", "--entity-name", name, "--alter", "--add-config",
+        "max.message.bytes=100000")  # fmt: skip
+    running.until_copied(20)
+    assert running.end() is None and same_records(source, target, name) == 20
+
+
 def test_kill_9_of_the_mirror(both: Both, name: str) -> None:
     """At random moments under load; `make crash-mirror` does it longer."""
     kill_rounds(*both, name, rounds=4, seed=1)

@@ -208,14 +208,16 @@ class Log(LocalLog):
         self.log_end_offset = last_offset + 1
 
     def _append_copied(self, batch: memoryview, leader_epoch: int, now_ms: int) -> Appended:
-        """Append one batch at its own base offset; OUT_OF_ORDER_SEQUENCE_NUMBER if the log ends above it.
+        """Append one batch at its own base offset; OUT_OF_ORDER_SEQUENCE_NUMBER if the log ends elsewhere than the mirror says.
 
-        There may be a gap before it. An empty log then begins at the batch.
+        There may be a gap before it, of as many offsets as the batch has in the place of its leader epoch (-1: any number). So a batch is
+        refused if the one before it was. An empty log begins at the batch.
         """
         header = validate_copied(batch, self.config)
         end, first_offset = self.log_end_offset, header.base_offset
-        if first_offset < end:
-            problem = f"{self.topic_partition} ends at {end}, a mirror sent a batch at {first_offset}"
+        if first_offset < end or 0 <= header.leader_epoch != first_offset - end:
+            after = f", after {header.leader_epoch} offsets without a record" if header.leader_epoch >= 0 else ""
+            problem = f"{self.topic_partition} ends at {end}, a mirror sent a batch at {first_offset}{after}"
             raise BrokerError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, problem)
         if end == self.log_start_offset:
             self.skip_to(first_offset, now_ms)

@@ -34,6 +34,7 @@ UNPACKED_BYTES_MAX = 256 << 20  # of one batch that has to be re-encoded
 OLD_RECORDS_MAX = 1000
 OLD_BYTES_MAX = 256 * 1024
 NO_PRODUCER = -1
+GAP_MAX = 2**31 - 1
 
 
 class Run(NamedTuple):
@@ -214,10 +215,14 @@ def renumber(batch: bytearray, producer_id: int, producer_epoch: int, base_seque
     stamp_producer(batch, 0, producer_id, producer_epoch, base_sequence, cleared=TRANSACTIONAL | DELETE_HORIZON | LOG_APPEND_TIME)
 
 
-def without_producer(batch: bytearray) -> None:
-    """Remove the producer and the leader epoch; the base offset and the timestamp type stay."""
+def without_producer(batch: bytearray, gap: int) -> None:
+    """Remove the producer; the base offset and the timestamp type stay.
+
+    `gap`: how many offsets before the batch have no record, which the broker checks. It is in the place of the leader epoch, which the CRC
+    leaves out.
+    """
     header = records_header(batch)
-    stamp(batch, 0, header.base_offset, -1)
+    stamp(batch, 0, header.base_offset, gap if gap <= GAP_MAX else -1)
     if header.producer_id != NO_PRODUCER or header.attributes & (TRANSACTIONAL | DELETE_HORIZON):
         stamp_producer(batch, 0, NO_PRODUCER, -1, -1, cleared=TRANSACTIONAL | DELETE_HORIZON)
 

@@ -7,6 +7,12 @@
 Batches go out in order, each with the next sequence of one idempotent producer: the target appends a batch only if it has exactly the
 batches before it. Therefore a batch that was sent by an earlier run, and arrives late, doubles nothing: either it is the next one, and
 the batch that this run sends is a repetition, or it is refused.
+
+A broker that knows nothing of a producer takes any sequence from it (Kafka's ProducerAppendInfo). It forgets a producer that has expired,
+also after each start, and its date is the largest timestamp of its last batch: a copy of old records. Therefore a batch goes out alone if
+none is in flight: otherwise the batches after it would be appended in its place if the broker refuses it.
+
+With `keep_offsets` a batch has no sequence. It says instead how many offsets before it have no record (`without_producer`).
 """
 
 from __future__ import annotations
@@ -73,6 +79,7 @@ class PartitionCopy:
         self.tally = Tally()
         self.bytes = 0
         self._next_target = 0
+        self._first_is_in_flight = False
         self._stored: Progress | None = None
         self._parts: list[tuple[int, int]] = []  # first target offset, index of the first run
         self._stored_runs = 0
@@ -102,6 +109,7 @@ class PartitionCopy:
         self.generation += 1
         self.queue.clear()
         self.sent.clear()
+        self._first_is_in_flight = False
         self.buffered = 0
         if self.state is not State.STOPPED:
             self.state = State.PAUSED
@@ -140,13 +148,19 @@ class PartitionCopy:
         self.buffered += sum(len(each.records) for each in batches)
         self.position = position
 
+    @property
+    def can_send(self) -> bool:
+        """Whether the next batch may go out now, if there is one."""
+        return not self._first_is_in_flight
+
     def send_next(self) -> Ready:
         """The next batch, with its producer and offset; it is in flight from now on."""
         ready = self.queue.popleft()
+        self._first_is_in_flight = not self.sent
         if self.keep_offsets:
-            without_producer(ready.records)
             header = records_header(ready.records)
             target, following = header.base_offset, header.last_offset + 1
+            without_producer(ready.records, target - self._next_target)
         else:
             target, following = self._next_target, self._next_target + ready.count
             renumber(ready.records, self.producer_id, PRODUCER_EPOCH, (target - self.sequence_start) % _SEQUENCES)
@@ -157,6 +171,7 @@ class PartitionCopy:
     def acknowledged(self, target: int) -> str:
         """The target has the oldest batch in flight at this offset; an error if another producer writes there."""
         ready, expected = self.sent.popleft()
+        self._first_is_in_flight = False
         self.buffered -= len(ready.records)
         if target != expected:
             return f"the target appended at offset {target} what had to be at {expected}: another producer writes to this topic"

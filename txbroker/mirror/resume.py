@@ -246,7 +246,13 @@ class _TargetRecords:
         copy = self._copy
         assert isinstance(header, BatchHeader)
         expected = (header.base_offset - copy.sequence_start) % _SEQUENCES
-        if header.producer_id != copy.producer_id or header.base_sequence != expected:
+        if header.producer_id == copy.producer_id and header.base_sequence != expected:
+            raise MustStop(
+                f"{copy} of the target has records of this mirror in another order: the batch at offset {header.base_offset} has sequence "
+                f"{header.base_sequence} instead of {expected}. The broker did not know the producer any more; delete the topic on the "
+                "target to copy it again"
+            )
+        if header.producer_id != copy.producer_id:
             raise MustStop(
                 f"{copy} of the target has records of another producer at offset {header.base_offset}; a copy must have no other "
                 "producers. Stop them; delete the topic on the target to copy it again, or promote it to end the mirror"

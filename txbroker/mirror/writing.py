@@ -76,7 +76,7 @@ class TargetWriter:
                     continue
                 node = leader.node_id
                 size = len(copy.queue[0].records)
-                if self._in_flight[node] >= self._settings.requests_in_flight:
+                if not copy.can_send or self._in_flight[node] >= self._settings.requests_in_flight:
                     continue
                 if sizes[node] and sizes[node] + size > self._settings.request_bytes:
                     continue
