@@ -16,12 +16,15 @@ from kafka.partitioner.default import murmur2 as murmur2_of_kafka_python
 from tests.support.raw_admin import create_topic
 from tests.support.server import Server
 from txbroker.cli.failures import CommandFailed
+from txbroker.client.blocking_connection import BlockingConnection
+from txbroker.client.client_errors import Closed
 from txbroker.client.group_commits import Committed, GroupCommits
 from txbroker.spark.brokers import Brokers
 from txbroker.spark.key_partitioners import PARTITIONERS, explained, fnv1a, murmur2
 from txbroker.spark.partition_writer import PartitionWriter, ReplayStopped, Target
 from txbroker.spark.replay_progress import METADATA_MAX, SEQUENCES, ReplayProgress
 from txbroker.spark.replay_target import begin, describe_target
+from txbroker.wire.messages.produce import ProduceRequest
 from txbroker.wire.records import Record
 
 RECORDS = [Record(0, 1_600_000_000_000 + number, b"key", b"%d" % number, (("h", None), ("h", b"x"))) for number in range(20)]
@@ -33,6 +36,11 @@ class Killed(BaseException):
 
 @pytest.fixture
 def target(broker: Server, name: str) -> Target:
+    return new_target(broker, name)
+
+
+def new_target(broker: Server, name: str) -> Target:
+    """A topic, and a replay into it that has begun."""
     create_topic(broker, name)
     made = Target(Brokers.of(broker.address), name, f"txbroker-replay-{name}", 1 << 20, 3)
     begin(made.brokers, describe_target(made.brokers, name), made.group, {0: "source"}, {0: {0: 0}})
@@ -130,6 +138,25 @@ def test_a_writer_that_goes_on_beside_the_next_one(target: Target, turns: int) -
     for writer in writers:
         writer.close()
     write(target)
+    assert_once(target)
+
+
+def test_an_answer_that_is_lost_with_a_restart(start_broker: Callable[[], Server], name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broker has the batch, and does not know the producer any more: one with these timestamps has expired."""
+    server = start_broker()
+    target = new_target(server, name)
+    call = BlockingConnection.call
+    answers = itertools.count()
+
+    def lost(self: BlockingConnection, request: Any, **options: Any) -> Any:
+        answer = call(self, request, **options)
+        if isinstance(request, ProduceRequest) and next(answers) == 2:
+            server.restart()
+            raise Closed("the answer is lost")
+        return answer
+
+    monkeypatch.setattr(BlockingConnection, "call", lost)
+    assert write(target) == len(RECORDS)
     assert_once(target)
 
 

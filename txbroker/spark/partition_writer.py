@@ -67,6 +67,7 @@ class PartitionWriter:
         self._reader = target.brokers.reader(target.topic, READ_UNCOMMITTED)
         self._records: list[Record] = []
         self._bytes = 0
+        self._checked: BlockingConnection | None = None  # to the leader, since when it has not restarted
         try:
             self._progress, self._leave_out = self._resume()
         except BaseException:
@@ -148,6 +149,11 @@ class PartitionWriter:
         by_name = 12 if topic_id == NULL_TOPIC_ID else None
 
         def ask(leader: BlockingConnection) -> tuple[int, int]:
+            if leader is not self._checked:
+                # A broker that has restarted does not know the producer if its records are old, and would take a batch again.
+                if self._is_written():
+                    return 0, -1
+                self._checked = leader
             answer: ProduceResponse = leader.call(request, version_max=by_name)
             (result,) = answer.responses[0].partition_responses
             if result.error_code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
@@ -158,12 +164,21 @@ class PartitionWriter:
             return self._reader.ask_leader(self.partition, ask, "cannot be written")
         except RequestFailed as refused:
             if refused.code in _OVERTAKEN:
-                raise ReplayStopped(f"another run of this replay writes to {self} ({error_name(refused.code)}); "
-                                    "wait until it has ended, and run this again") from None
+                raise self._overtaken(error_name(refused.code)) from None
             at = ", ".join(f"{source}:{offset}" for source, offset in sorted(self._progress.before.items()))
             advice = _ADVICE.get(ErrorCode(refused.code), "see the broker's log")
             raise ReplayStopped(f"{self} refuses a batch of {amount(len(self._records), 'record')} ({error_name(refused.code)}); the "
                                 f"source is at {at} (partition:offset); {advice}, and run this again") from None
+
+    def _is_written(self) -> bool:
+        """Whether the log has the batch that is in flight; ReplayStopped if another process has written on."""
+        found, leave_out = self._progress.resume(self._batches_since(self._progress))
+        if leave_out:
+            raise self._overtaken(f"its log has {amount(leave_out, 'record')} more")
+        return found.written > self._progress.written
+
+    def _overtaken(self, evidence: str) -> ReplayStopped:
+        return ReplayStopped(f"another run of this replay writes to {self} ({evidence}); wait until it has ended, and run this again")
 
     def _batches_since(self, progress: ReplayProgress) -> Iterator[tuple[int, int]]:
         """First sequence number and count of each batch of the replay's producer in the log."""
