@@ -38,7 +38,7 @@ DELAY_MS_MAX = 4000
 TIMEOUT_S = 300.0
 TOPIC = "crashed"
 KILLS = (*STEPS[:-1], "writing", "driver", "jvm", "executor")
-LOCKED = "another load writes to"
+LOCKED = "another job writes to"
 
 
 class Failed(Exception):
