@@ -90,6 +90,7 @@ class ClassArchive:
     """
 
     def __init__(self, kind: str, release: str) -> None:
+        cache.jars(release)  # may be the first use: the archive is in their folder
         self._path = cache.jar_directory(release) / "classes" / f"{kind}.jsa"
         self._written = self._path.with_suffix(f".{os.getpid()}-{next(_numbers)}")
 
