@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from twisted.internet.defer import Deferred
@@ -20,7 +20,7 @@ from txbroker.broker import first_topics, internal_topics, settings
 from txbroker.broker.connections import Connections
 from txbroker.broker.event_wiring import EventWiring
 from txbroker.broker.handlers import Parts, build_registry, register_for_cluster
-from txbroker.broker.identity import BrokerIdentity, is_clustered
+from txbroker.broker.identity import BrokerIdentity, is_clustered, uses_zookeeper
 from txbroker.broker.listening import Listening
 from txbroker.broker.marker_channels import MarkerChannels
 from txbroker.broker.replication import FetcherLoops, leader_quota
@@ -60,6 +60,7 @@ from txbroker.transactions.verification import TransactionVerifier
 from txbroker.transport.ports import SocketPorts
 
 if TYPE_CHECKING:
+    from txbroker.broker.connection_watch import ConnectionWatch
     from txbroker.metrics.sources import MetricSources
 
 log = logging.getLogger("txbroker.broker")
@@ -199,6 +200,7 @@ class Components:
                 self.image,
                 self._waiting,
             )
+        self._connection_watch = self._watch_of_connections(world, inter_broker)
         self._fetchers = Fetchers(
             FetcherLoops(identity.broker_id, config, self.image, world, self.isr_requests, self._connections, inter_broker)
         )
@@ -217,6 +219,12 @@ class Components:
         self._controller = controller
         self.to_controller.begin(controller)
         self.isr_requests.begin(broker_epoch, self.to_controller.alter_partition)
+        if self._connection_watch is not None:
+            self._connection_watch.begin(broker_epoch, controller)
+
+    def suspected(self) -> Mapping[int, int]:
+        """The broker epochs of the brokers that are probably gone, though their sessions have not ended."""
+        return {} if self._connection_watch is None else self._connection_watch.suspected()
 
     def open_channel(self, broker_id: int, broker: LiveBroker) -> Channel:
         """A controller's way to a broker, which may be this one."""
@@ -233,6 +241,8 @@ class Components:
         self._own.stop()
         self.isr_requests.stop()
         self.to_controller.stop()
+        if self._connection_watch is not None:
+            self._connection_watch.stop()
         self._fetchers.stop()
         self._periodic.stop()
         self._periodic.checkpoint_high_watermarks()
@@ -272,6 +282,17 @@ class Components:
             zookeeper=zookeeper,
         )
 
+    def _watch_of_connections(self, world: World, inter_broker: str) -> ConnectionWatch | None:
+        config = self._config
+        if not uses_zookeeper(config) or not config.boolean("txbroker.failover.on.connection.loss"):
+            return None
+        # Imported only here: a broker alone starts without them.
+        from txbroker.broker.connection_watch import ConnectionWatch
+        from txbroker.cluster.stepping_down import StepDown
+
+        step_down = StepDown(self.replicas, self._own, self.image, self._tree)
+        return ConnectionWatch(self._identity.broker_id, self.image, inter_broker, world.reactor, self._tree, step_down)
+
     def _topic_admin(self, world: World) -> TopicAdmin:
         config = self._config
         return TopicAdmin(
@@ -303,6 +324,8 @@ class Components:
         if changes.brokers:
             self._waiting.brokers_changed()
             self._transaction_level.brokers_changed()
+            if self._connection_watch is not None:
+                self._connection_watch.brokers_changed()
         if changes.deleted:
             _logged(self._coordinator.topics_deleted(changes.deleted), "cannot remove the committed offsets of deleted topics")
 

@@ -270,6 +270,7 @@ class Broker:
             call_later=self._world.reactor.callLater,
             random_bytes=self._world.random_bytes,
             balance=settings.leader_balance(self._config),
+            suspected=components.suspected,
         )
         membership = self._membership = Membership(
             identity,

@@ -22,6 +22,7 @@ ISR_CHANGES = "/isr_change_notification"
 LOG_DIR_EVENTS = "/log_dir_event_notification"
 LOG_DIR_EVENT_PREFIX = f"{LOG_DIR_EVENTS}/log_dir_event_"
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
+REFUSALS = "/txbroker_refused_connections"  # of txbroker: Kafka ignores it
 
 # The nodes that every broker creates at its start, as Kafka does; parents before children.
 STRUCTURE = (
@@ -107,3 +108,8 @@ def state(topic_partition: TopicPartition) -> str:
 def deletion(name: str) -> str:
     """The request to the controller to delete a topic."""
     return f"{DELETE_TOPICS}/{name}"
+
+
+def refusal(name: str) -> str:
+    """A report of refused connections."""
+    return f"{REFUSALS}/{name}"

@@ -16,6 +16,9 @@ KEYS = (
     Key("txbroker.failover.on.process.end", Type.BOOLEAN, True, Importance.MEDIUM,
         "Whether a second, small process ends the ZooKeeper session when the broker's process ends, however that happens. "
         "The partitions of a killed broker then get new leaders at once."),
+    Key("txbroker.failover.on.connection.loss", Type.BOOLEAN, True, Importance.MEDIUM,
+        "Whether a broker whose listener refuses the connections of two others loses its leadership, or the controller its role, "
+        "before its ZooKeeper session ends."),
     Key("txbroker.metadata.socket", Type.STRING, None, Importance.LOW,
         "Unix socket of the server that shares the metadata among the brokers of one machine; txbroker run --processes sets it."),
     Key("zookeeper.max.in.flight.requests", Type.INT, 10, Importance.HIGH,

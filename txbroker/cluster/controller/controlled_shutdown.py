@@ -41,7 +41,7 @@ async def controlled_shutdown(
 
 async def _hand_over(led: list[TopicPartition], context: ControllerContext, leadership: Leadership, outbox: OutgoingRequests) -> None:
     def rule(topic_partition: TopicPartition, state: PartitionState) -> PartitionState | None:
-        replicas = context.assignment(topic_partition).replicas
+        replicas = context.by_preference(context.assignment(topic_partition).replicas)
         online = context.online(topic_partition, shutting_down_too=True)
         return elect_for_shutdown(state, replicas, online, context.shutting_down)
 

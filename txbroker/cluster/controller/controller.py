@@ -10,7 +10,7 @@ broker, this one included, and repeats them until they are answered.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from typing import TypeVar
 
@@ -33,9 +33,11 @@ from txbroker.cluster.tree.interface import (
     BadVersion,
     ConnectionLost,
     Create,
+    Delete,
     NodeExists,
     NoNode,
     NoSpaceInStore,
+    Op,
     SessionExpired,
     Set,
     Stat,
@@ -70,10 +72,12 @@ class Controller:
         call_later: Callable[[float, Callable[[], None]], DelayedCall],
         random_bytes: Callable[[int], bytes],
         balance: BalanceSettings | None = None,
+        suspected: Callable[[], Mapping[int, int]] = dict,
     ) -> None:
         """`listener` names the inter-broker listener; `unclean_default` is this broker's unclean.leader.election.enable.
 
         `balance`: how leadership is moved back to preferred leaders; None if it is not (auto.leader.rebalance.enable).
+        `suspected`: the broker epochs of the brokers that are suspected now.
         """
         self._tree = tree
         self._broker_id = broker_id
@@ -84,9 +88,11 @@ class Controller:
         self._call_later = call_later
         self._random_bytes = random_bytes
         self._balance = balance
+        self._suspected = suspected
         self._steps = DeferredLock()
         self._term: ControllerTerm | None = None
         self._stopped = False
+        self.takeovers = 0  # elections of this broker that ended another one's term
         self._suspended = False  # after an unexpected error, until the next election
         tree.on_expired(self.stop)
 
@@ -167,6 +173,14 @@ class Controller:
         """unclean.leader.election.enable may have been set: elect leaders for partitions without one, if this broker is the controller."""
         if self._term is not None:
             self._enqueue(self._term, self._term.elect_led_offline)
+
+    def suspects_changed(self) -> None:
+        """`suspected` returns something else: react to it if this broker is the controller; take over if the controller is suspected."""
+        term = self._term
+        if term is not None:
+            self._enqueue(term, term.suspects_changed)
+        else:
+            self._step(self._take_over).addErrback(self._step_failed)
 
     # Steps, executed in sequence
 
@@ -254,8 +268,21 @@ class Controller:
         elected = await self._write_election()
         if elected is None:
             await self._elect()
+        else:
+            await self._begin_term(*elected)
+
+    async def _take_over(self) -> None:
+        """Replace the controller before its session ends, if it is suspected."""
+        if self._stopped or self._suspended or self._term is not None:
             return
-        epoch, epoch_version = elected
+        suspected = self._suspected()
+        elected = await self._write_election(suspected) if suspected else None
+        if elected is not None:
+            self.takeovers += 1
+            log.warning("the controller was one of the suspected brokers %s: this broker has replaced it", sorted(suspected))
+            await self._begin_term(*elected)
+
+    async def _begin_term(self, epoch: int, epoch_version: int) -> None:
         controlling = Controlling(self._broker_id, epoch, self._listener)
         self._term = ControllerTerm(
             self._tree,
@@ -267,14 +294,20 @@ class Controller:
             self._call_later,
             partial(new_topic_id, self._random_bytes),
             self._balance,
+            self._suspected,
         )
         try:
             await self._term.begin()
         except ControllerMoved:
             self._retry_election(0.0)
 
-    async def _write_election(self) -> tuple[int, int] | None:
-        """Write the two nodes. Returns the epoch and its node's version, None when another broker won the election."""
+    async def _write_election(self, suspected: Mapping[int, int] | None = None) -> tuple[int, int] | None:
+        """Write the two nodes. Returns the epoch and its node's version, None when another broker won the election.
+
+        With `suspected` replace the node of one of these brokers. The epoch is read first: an election after this read changes its version,
+        and then the transaction fails. A controller that is replaced has no effect any more, as its writes and requests have an older
+        epoch; it resigns when it sees that the node has changed, as Kafka's does (`KafkaController.maybeResign`).
+        """
         try:
             data, stat = await self._tree.get(node_paths.CONTROLLER_EPOCH)
         except NoNode:
@@ -284,14 +317,29 @@ class Controller:
                 return None
             data, stat = await self._tree.get(node_paths.CONTROLLER_EPOCH)
         epoch = decode_controller_epoch(data) + 1
-        controller = Create(node_paths.CONTROLLER, encode_controller(self._broker_id, self._now_ms()), ephemeral=True)
-        try:
-            results = await self._tree.multi([controller, Set(node_paths.CONTROLLER_EPOCH, encode_controller_epoch(epoch), stat.version)])
-        except (NodeExists, BadVersion):
+        replaced = [] if suspected is None else await self._nodes_of(suspected)
+        if replaced is None:
             return None
-        written = results[1]
+        controller = Create(node_paths.CONTROLLER, encode_controller(self._broker_id, self._now_ms()), ephemeral=True)
+        elected = Set(node_paths.CONTROLLER_EPOCH, encode_controller_epoch(epoch), stat.version)
+        try:
+            results = await self._tree.multi([*replaced, controller, elected])
+        except (NodeExists, BadVersion, NoNode):
+            return None
+        written = results[-1]
         assert isinstance(written, Stat)
         return epoch, written.version
+
+    async def _nodes_of(self, suspected: Mapping[int, int]) -> list[Op] | None:
+        """The deletion of `/controller`, if it is of the present session of one of these brokers; None otherwise."""
+        found = await self._tree.exists(node_paths.CONTROLLER)
+        if found is None:
+            return None
+        for broker_id, epoch in suspected.items():
+            registered = await self._tree.exists(node_paths.broker(broker_id))
+            if registered is not None and registered.czxid == epoch and registered.ephemeral_owner == found.ephemeral_owner:
+                return [Delete(node_paths.CONTROLLER, found.version)]
+        return None
 
     def _controller_watch(self, _: WatchEvent) -> None:
         self._step(self._controller_changed).addErrback(self._step_failed)

@@ -26,6 +26,7 @@ class ControllerContext:
     def __init__(self) -> None:
         self.brokers: dict[int, LiveBroker] = {}
         self.shutting_down: set[int] = set()  # registered brokers in controlled shutdown: they get no leadership
+        self.suspected: set[int] = set()  # registered brokers that are probably gone: others are preferred in elections
         self._topics: dict[str, TopicAssignment] = {}
         self._names: dict[bytes, str] = {}  # of the topics, by id
         self.reassigning: set[TopicPartition] = set()  # partitions with a reassignment in progress
@@ -65,6 +66,10 @@ class ControllerContext:
         replicas = self.assignment(topic_partition).replicas
         return tuple(r for r in replicas if self.is_online(r, topic_partition, shutting_down_too=shutting_down_too))
 
+    def by_preference(self, replicas: Iterable[int]) -> tuple[int, ...]:
+        """These replicas in their order, suspected brokers last."""
+        return tuple(sorted(replicas, key=self.suspected.__contains__))
+
     def assignment(self, topic_partition: TopicPartition) -> ReplicaAssignment:
         """The replicas of an existing partition."""
         return self.topics[topic_partition.topic].partitions[topic_partition.partition]
@@ -99,6 +104,7 @@ class ControllerContext:
         """Remove a broker that is no longer registered."""
         self.brokers.pop(broker_id, None)
         self.shutting_down.discard(broker_id)
+        self.suspected.discard(broker_id)
         self.offline.pop(broker_id, None)
 
     def forget_topic(self, topic: str) -> None:

@@ -41,7 +41,7 @@ async def elect_leaders(
     def rule(topic_partition: TopicPartition, state: PartitionState) -> PartitionState | None:
         replicas, online = context.assignment(topic_partition).replicas, context.online(topic_partition)
         if kind is ElectionType.PREFERRED:
-            return elect_preferred(state, replicas, online)
+            return elect_preferred(state, replicas, set(online) - context.suspected)
         return elect_offline(state, replicas, online, unclean=True)
 
     asked = list(partitions)

@@ -76,6 +76,23 @@ def without_replicas(state: PartitionState, offline: Collection[int]) -> Partiti
     return _next(state, leader, isr)
 
 
+def without_suspects(
+    state: PartitionState, replicas: Sequence[int], online: Collection[int], suspected: Collection[int]
+) -> PartitionState | None:
+    """Suspected brokers leave the ISR, and leadership; None when nothing changes.
+
+    None also if no other online replica is in sync, or the partition has another leader that is offline: a suspicion may be wrong, and is
+    no reason to leave a partition without a leader.
+    """
+    isr = tuple(replica for replica in state.isr if replica not in suspected)
+    candidates = [replica for replica in isr if replica in online]
+    leader = _first(replicas, candidates) if state.leader in suspected else state.leader
+    if leader not in candidates or (leader, isr) == (state.leader, state.isr):
+        return None
+    assert leader is not None
+    return _next(state, leader, isr)
+
+
 def _first(replicas: Sequence[int], candidates: Collection[int]) -> int | None:
     return next((replica for replica in replicas if replica in candidates), None)
 

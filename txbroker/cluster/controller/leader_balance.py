@@ -86,4 +86,5 @@ class LeaderBalance:
 
     def _can_lead(self, topic_partition: TopicPartition) -> bool:
         replicas = self._context.assignment(topic_partition).replicas
-        return elect_preferred(self._context.states[topic_partition], replicas, self._context.online(topic_partition)) is not None
+        online = set(self._context.online(topic_partition)) - self._context.suspected
+        return elect_preferred(self._context.states[topic_partition], replicas, online) is not None

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from txbroker.cluster.config_store import read_config
 from txbroker.cluster.controller.controller_context import ControllerContext
-from txbroker.cluster.controller.election_rules import elect_offline, first_state, without_replicas
+from txbroker.cluster.controller.election_rules import elect_offline, first_state, without_replicas, without_suspects
 from txbroker.cluster.controller.fenced_writes import StateNodes
 from txbroker.cluster.node_data import PartitionState
 from txbroker.cluster.node_paths import topic_entity
@@ -64,8 +64,9 @@ class Leadership:
         for topic_partition in partitions:
             if topic_partition in self._nodes.unreadable:
                 continue
-            replicas = self._context.assignment(topic_partition).replicas
-            state = first_state(replicas, self._context.online(topic_partition), self._epoch)
+            replicas, online = self._context.assignment(topic_partition).replicas, self._context.online(topic_partition)
+            trusted = [replica for replica in online if replica not in self._context.suspected]
+            state = first_state(replicas, trusted or online, self._epoch)
             if state is not None:
                 states[topic_partition] = state
         await self._nodes.create(states)
@@ -80,7 +81,7 @@ class Leadership:
         unclean = await self._unclean_topics(offline)
 
         def rule(topic_partition: TopicPartition, state: PartitionState) -> PartitionState | None:
-            replicas = self._context.assignment(topic_partition).replicas
+            replicas = self._context.by_preference(self._context.assignment(topic_partition).replicas)
             return elect_offline(state, replicas, self._context.online(topic_partition), unclean=topic_partition.topic in unclean)
 
         return Elected(new, await self.change(offline, rule))
@@ -91,6 +92,15 @@ class Leadership:
         def rule(topic_partition: TopicPartition, state: PartitionState) -> PartitionState | None:
             concerned = {*state.isr, state.leader} - {-1}
             return without_replicas(state, {r for r in concerned if not self._context.is_online(r, topic_partition)})
+
+        return await self.change(partitions, rule)
+
+    async def leave(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+        """Remove suspected brokers from leadership and from the ISR, in one write for each partition."""
+
+        def rule(topic_partition: TopicPartition, state: PartitionState) -> PartitionState | None:
+            replicas = self._context.assignment(topic_partition).replicas
+            return without_suspects(state, replicas, self._context.online(topic_partition), self._context.suspected)
 
         return await self.change(partitions, rule)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 
 from txbroker.clock import DelayedCall
@@ -62,8 +62,11 @@ class ControllerTerm:
         call_later: Callable[[float, Callable[[], None]], DelayedCall],
         new_topic_id: Callable[[], bytes],
         balance: BalanceSettings | None,
+        suspected: Callable[[], Mapping[int, int]],
     ) -> None:
         """`enqueue` calls a handler of this term after all earlier ones, unless the term has ended by then.
+
+        `suspected`: the broker epochs of suspected brokers (`cluster/suspicions.py`).
 
         `balance` is None if preferred leaders are not elected automatically.
         """
@@ -72,6 +75,7 @@ class ControllerTerm:
         self._tree = tree
         self._enqueue = enqueue
         self._new_topic_id = new_topic_id
+        self._suspected = suspected
         self._nodes = StateNodes(tree, controlling.epoch, epoch_version)
         self.leadership = Leadership(self.context, self._nodes, tree, unclean_default, controlling.epoch)
         self._channels = Channels(open_channel, self._answered)
@@ -147,6 +151,14 @@ class ControllerTerm:
             log.info("brokers started: %s", sorted(started))
             self.context.brokers = {broker_id: now[broker_id] for broker_id in sorted(now)}
             await self._brokers_started(started)
+
+    async def suspects_changed(self) -> None:
+        """Brokers are suspected, or no longer. Leadership leaves a suspect, which leaves the ISRs; nothing else of it changes."""
+        left = await self._leave(self._newly_suspected())
+        batch = self.outbox.batch()
+        for topic_partition in left:
+            batch.roles(self.context.assignment(topic_partition).replicas, topic_partition)
+        self.outbox.send(batch)
 
     async def topics_changed(self) -> None:
         """The children of `/brokers/topics` changed."""
@@ -230,6 +242,27 @@ class ControllerTerm:
         batch.metadata(self.context.brokers, partitions)
         self.outbox.send(batch)
 
+    def _newly_suspected(self) -> set[int]:
+        """Bring the context up to date. Returns the suspected brokers that were not suspected before, and do not shut down anyway."""
+        context = self.context
+        before, known = context.suspected, context.brokers
+        context.suspected = {id_ for id_, epoch in self._suspected().items() if id_ in known and known[id_].epoch == epoch}
+        return context.suspected - before - context.shutting_down
+
+    async def _leave(self, suspects: Collection[int]) -> list[TopicPartition]:
+        """Move leadership away from suspected brokers, and remove them from ISRs. Returns the partitions that have changed."""
+        if not suspects:
+            return []
+        concerned = [tp for tp in self.context.partitions_on(suspects) if tp.topic not in self.context.deleting]
+        led = sum(self.context.states[tp].leader in suspects for tp in self._with_state(concerned))
+        left = await self.leadership.leave(concerned)
+        stay = sum(self.context.states[tp].leader in suspects for tp in self._with_state(concerned))
+        log.warning(
+            "suspected brokers %s leave the ISRs of %s before their sessions end; %d of the %d that they lead have another leader",
+            sorted(suspects), amount(len(left), "partition"), led - stay, led,
+        )  # fmt: skip
+        return left
+
     async def _brokers_died(self, brokers: Collection[int]) -> None:
         await self.replicas_offline(list(self.context.partitions_on(brokers)))
 
@@ -255,6 +288,7 @@ class ControllerTerm:
     async def _take_over_partitions(self) -> None:
         """After an election: remove offline replicas from ISRs and leadership, then send every state to all replicas and brokers."""
         await self.leadership.shrink(tp for tp in self.context.partitions() if tp.topic not in self.context.deleting)
+        await self._leave(self._newly_suspected())
         batch = self.outbox.batch()
         for topic_partition in self._with_state(self.context.partitions()):
             batch.roles(self.context.online(topic_partition), topic_partition)

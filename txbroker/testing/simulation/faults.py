@@ -239,6 +239,21 @@ class Faults:
         """The connections of a broker with one other host are reset."""
         return self._world.network.reset_some(host.name, fault.detail) or False
 
+    def _refuse(self, host: BrokerHost, fault: Fault) -> bool | None:
+        """A broker that runs refuses the connections of some or all other brokers, and perhaps they refuse its own."""
+        network, others = self._world.network, [other.name for other in self._world.hosts.values() if other is not host]
+        if not others:
+            return False
+        first = int(fault.detail * 1000) % len(others)
+        some = [*others[first:], *others[:first]][: 1 + int(fault.detail * 100) % len(others)]
+        links = [(other, host.name) for other in some]
+        if fault.detail < 0.3:
+            links += [(host.name, other) for other in some]
+        for link in links:
+            network.refuse_link(*link)
+        self._after(fault.length_s, lambda: [network.accept_link(*link) for link in links])
+        return None
+
     # ZooKeeper
 
     def _drop_tree(self, host: BrokerHost, fault: Fault) -> bool | None:

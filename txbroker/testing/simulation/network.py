@@ -6,7 +6,7 @@ The end of a process resets its connections; a host that lost power answers noth
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -84,6 +84,7 @@ class End:
         self._received: Callable[[bytes], None] = self._early.append
         self.lost: Callable[[Exception], None] = lambda reason: None
         self.open = True
+        self.outgoing = False  # it has made the connection
         self.peer: End | None = None
         self._network = network
         self._pipe = Pipe(network, (process.host, peer_host))
@@ -155,12 +156,16 @@ class End:
 
 
 class Network:
-    """`cut`: links that hold everything back, as (from, to). `slow_s`: additional latency of a link. `down`: hosts without power."""
+    """`cut`: links that hold everything back, as (from, to). `refused`: how many faults have each link refuse connections.
+
+    `slow_s`: additional latency of a link. `down`: hosts without power.
+    """
 
     def __init__(self, scheduler: Scheduler, chance: Random, *, latency_s: float) -> None:
         self.scheduler = scheduler
         self.chance = chance
         self.cut: set[Link] = set()
+        self.refused: Counter[Link] = Counter()
         self.slow_s: dict[Link, float] = {}
         self.down: set[str] = set()
         self.stalled: dict[Link, list[Pipe]] = {}
@@ -195,8 +200,23 @@ class Network:
         for pipe in self.stalled.pop((source, target), []):
             pipe.healed()
 
+    def refuse_link(self, source: str, target: str) -> None:
+        """Refuse connections from one host to the other, and reset those that there are, as a firewall can."""
+        self.refused[source, target] += 1
+        for process, ends in self._ends.items():
+            for end in [end for end in ends if process.host == source and end.peer_host == target]:
+                peer = end.peer
+                if end.outgoing and peer is not None:
+                    end.break_off()
+                    peer.break_off()
+
+    def accept_link(self, source: str, target: str) -> None:
+        """Accept connections again, unless another fault has them refused."""
+        self.refused[source, target] -= 1
+
     def heal(self) -> None:
         """All links are whole and fast."""
+        self.refused.clear()
         self.slow_s.clear()
         for source, target in sorted(self.cut):
             self.heal_link(source, target)
@@ -251,13 +271,14 @@ class Network:
     def dial(self, process: Process, host: str, port: int, connected: Callable[[End], None], refused: Callable[[], None]) -> End:
         """Begin to connect. One of the two is called as a step of the process, unless the host does not answer."""
         end = End(self, process, host, port)
+        end.outgoing = True
 
         def arrive() -> None:
             accepting = self._ports.get((host, port))
             if not self.is_up(host):
                 return  # no answer
             back = Pipe(self, (host, process.host))
-            if accepting is None or not accepting.process.alive:
+            if accepting is None or not accepting.process.alive or self.refused[process.host, host] > 0:
                 back.put(lambda: process.step(lambda: end._refused(refused)))
                 return
             if not end.open:

@@ -90,6 +90,7 @@ KINDS: Mapping[str, tuple[float, float, float]] = {
     "prefer": (3.0, 0.0, 0.0),
     "slow_disk": (3.0, 0.5, 4.0),
     "blackout": (2.0, 0.3, 3.0),
+    "refuse": (5.0, 0.3, 8.0),
 }
 
 LIKELY = 0.35  # that a plan has faults of a kind
@@ -111,6 +112,8 @@ def draw(seed: int) -> Plan:
     committers = tuple(
         CommitterPlan(f"g{number}", chance.choice(partitions), chance.choice((0.1, 0.5))) for number in range(chance.choice((0, 1, 2)))
     )
+    hints = stream(seed, "failover")
+    settings["txbroker.failover.on.connection.loss"] = str(hints.random() < 0.6).lower()
     faults = _faults(seed, duration_s, brokers=brokers, durable=durable)
     return Plan(
         seed=seed,
