@@ -62,6 +62,7 @@ class FakeBroker:
             call_later=cluster.call_later,
             random_bytes=Random(broker_id).randbytes,
             balance=cluster.balance,
+            suspected=lambda: {id_: epoch for id_, epoch in cluster.suspected.items() if id_ != broker_id},
         )
 
     def answer(self, request: ControllerRequest) -> Response:
@@ -158,6 +159,7 @@ class FakeCluster:
         self.sent: list[tuple[int, ControllerRequest]] = []
         self.later: list[Scheduled] = []
         self.balance: BalanceSettings | None = None  # of brokers that are started from then on
+        self.suspected: dict[int, int] = {}  # by the other brokers
         self.unclean_default = False
         self.lost = 0  # so many of the next requests to other brokers than the first do not arrive
         self.observer = self.trees.session()
@@ -204,6 +206,14 @@ class FakeCluster:
             scheduled.call()
         self.turns.run()
         return [scheduled.delay_s for scheduled in now]
+
+    def suspect(self, *broker_ids: int) -> None:
+        """The other brokers suspect these ones, and no other."""
+        self.suspected = {id_: self.brokers[id_].epoch or 0 for id_ in broker_ids}
+        for broker in self.brokers.values():
+            if broker.id not in self.suspected:
+                broker.controller.suspects_changed()
+        self.turns.run()
 
     def kill(self, *broker_ids: int) -> None:
         for broker_id in broker_ids:

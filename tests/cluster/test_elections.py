@@ -1,6 +1,13 @@
 from __future__ import annotations
 
-from txbroker.cluster.controller.election_rules import elect_for_shutdown, elect_offline, elect_preferred, first_state, without_replicas
+from txbroker.cluster.controller.election_rules import (
+    elect_for_shutdown,
+    elect_offline,
+    elect_preferred,
+    first_state,
+    without_replicas,
+    without_suspects,
+)
 from txbroker.cluster.node_data import PartitionState
 
 
@@ -52,3 +59,15 @@ def test_offline_replicas_leave_the_isr_but_never_empty_it() -> None:
     assert without_replicas(state(1, 1, 2), {1, 2}) == state(-1, 1, 2, epoch=6)
     assert without_replicas(state(1, 1), {2}) is None
     assert without_replicas(state(-1, 1), {1}) is None
+
+
+def test_a_suspect_leaves_leadership_and_the_isr_at_once_if_another_replica_is_in_sync() -> None:
+    replicas, online = (1, 2, 3), {1, 2, 3}
+    assert without_suspects(state(1, 1, 2, 3), replicas, online, {1}) == state(2, 2, 3, epoch=6)
+    assert without_suspects(state(2, 1, 2, 3), replicas, online, {1}) == state(2, 2, 3, epoch=6)
+    assert without_suspects(state(1, 1), replicas, online, {1}) is None
+    assert without_suspects(state(1, 1, 2), replicas, {1, 3}, {1}) is None  # 2 is offline
+    assert without_suspects(state(2, 1, 2, 3), replicas, {1, 3}, {1}) is None  # the leader is offline: a matter of its own
+    assert without_suspects(state(-1, 1, 2), replicas, online, {1}) is None
+    assert without_suspects(state(2, 2, 3), replicas, online, {1}) is None
+    assert without_suspects(state(1, 1, 2, 3), replicas, online, {1, 2, 3}) is None

@@ -21,8 +21,9 @@ class CutProxy:
         self._silent = False
         self._losing: list[bytes] = []
         self._listener = socket.create_server((HOST, 0))
-        self.address = f"{HOST}:{self._listener.getsockname()[1]}"
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._port: int = self._listener.getsockname()[1]
+        self.address = f"{HOST}:{self._port}"
+        threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
 
     def cut(self) -> None:
         """Close all connections, and each new one, until `restore`."""
@@ -35,6 +36,17 @@ class CutProxy:
     def restore(self) -> None:
         """Forward new connections again."""
         self._forwarding = True
+
+    def refuse(self) -> None:
+        """Close all connections, and refuse new ones until `accept`, as a firewall can."""
+        _close(self._listener)
+        self.cut()
+
+    def accept(self) -> None:
+        """Accept connections again, at the same address."""
+        self._listener = socket.create_server((HOST, self._port))
+        self.restore()
+        threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
 
     def hold_answers(self, hold: bool) -> None:
         """Drop what the server sends, as if the answers were lost on the way."""
@@ -59,10 +71,10 @@ class CutProxy:
         _close(self._listener)
         self.cut()
 
-    def _accept(self) -> None:
+    def _accept(self, listener: socket.socket) -> None:
         while True:
             try:
-                client, _ = self._listener.accept()
+                client, _ = listener.accept()
             except OSError:
                 return
             if not self._forwarding:

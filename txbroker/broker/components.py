@@ -280,6 +280,8 @@ class Components:
             purgatories=dict(zip(("Produce", "Fetch", "DeleteRecords", "topic"), self._purgatories, strict=True)),
             is_controller=lambda: controller.active,
             zookeeper=zookeeper,
+            failover=None if self._connection_watch is None else self._connection_watch.counts,
+            takeovers=lambda: controller.takeovers,
         )
 
     def _watch_of_connections(self, world: World, inter_broker: str) -> ConnectionWatch | None:

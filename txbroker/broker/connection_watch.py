@@ -16,7 +16,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -29,7 +28,7 @@ from txbroker.cluster.controller.controller import Controller
 from txbroker.cluster.image import ClusterImage, Endpoint
 from txbroker.cluster.node_data import MalformedNode, is_int32
 from txbroker.cluster.stepping_down import StepDown
-from txbroker.cluster.suspicions import Report, Suspicions, parse_report
+from txbroker.cluster.suspicions import FailoverCounts, Report, Suspicions, parse_report
 from txbroker.cluster.tree.interface import ConnectionLost, NodeExists, NoNode, NoSpaceInStore, SessionExpired, Tree, WatchEvent
 from txbroker.cluster.tree.operations import found, repeated
 from txbroker.errors import BrokerError
@@ -38,15 +37,6 @@ from txbroker.peers.sentinel import Sentinel
 log = logging.getLogger("txbroker.failover")
 
 RETRY_S = 1.0  # after an operation on the tree failed
-
-
-@dataclass(slots=True)
-class FailoverCounts:
-    """What has happened since the start."""
-
-    reports: int = 0  # by this broker
-    suspicions: int = 0
-    reports_on_itself: int = 0
 
 
 class ConnectionWatch:

@@ -1,5 +1,5 @@
-"""Which registered brokers are suspected to be gone: a machine without I/O (facts: a process that has ended resets its connections and
-refuses new ones, while its session with ZooKeeper goes on).
+"""Which registered brokers are suspected to be gone: a machine without I/O. The system resets the connections of
+a process that has ended, and refuses new ones, while its session with ZooKeeper goes on.
 
 A broker whose connection to another one was lost, and which is refused twice, reports it. A broker is suspected when two other brokers
 report it. A suspicion may be wrong, for example behind a firewall that rejects connections, and must be safe then; these rules keep wrong
@@ -56,6 +56,15 @@ class Changes(NamedTuple):
 
     new: dict[int, Suspicion]
     ended: list[int]
+
+
+@dataclass(slots=True)
+class FailoverCounts:
+    """What has happened since the start."""
+
+    reports: int = 0  # by this broker
+    suspicions: int = 0
+    reports_on_itself: int = 0
 
 
 @dataclass(slots=True)

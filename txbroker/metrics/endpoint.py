@@ -111,6 +111,7 @@ class MetricsEndpoint:
         yield from partitions.replicas(sources)
         yield from partitions.controller(sources)
         yield from partitions.zookeeper(sources)
+        yield from partitions.failover(sources)
         yield from partitions.directories(sources)
         yield from cleaning.cleaner(sources)
         yield from groups.states(sources)

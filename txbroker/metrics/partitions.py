@@ -7,6 +7,7 @@ from itertools import islice
 
 from txbroker.cluster.image import PartitionImage
 from txbroker.cluster.partition import Partition
+from txbroker.cluster.suspicions import FailoverCounts
 from txbroker.cluster.tree.session_tree import LATENCIES_KEPT, SessionCounts
 from txbroker.metrics.families import Piece, Sample, counter, counters, gathered, gauge, gauges, labels, quantiles, untyped
 from txbroker.metrics.sources import MetricSources
@@ -80,6 +81,21 @@ def zookeeper(sources: MetricSources) -> Iterator[Piece]:
     documentation = f"Duration of requests to ZooKeeper in milliseconds, quantiles of the last {LATENCIES_KEPT}"
     yield from gauges(name, documentation, quantiles(() if counts is None else tuple(counts.latencies), 1000))
     yield from untyped(f"{name}_count", "Number of requests to ZooKeeper", sample(lambda c: c.requests))
+
+
+def failover(sources: MetricSources) -> Iterator[Piece]:
+    """Failover by refused connections; without samples where it is switched off."""
+    counts = sources.failover
+
+    def sample(value: Callable[[FailoverCounts], float]) -> list[Sample]:
+        return [] if counts is None else [("", value(counts))]
+
+    prefix = "txbroker_failover"
+    yield from counters(f"{prefix}_reports", "Brokers that this one has reported for refused connections", sample(lambda c: c.reports))
+    yield from counters(f"{prefix}_suspicions", "Brokers that were suspected to be gone", sample(lambda c: c.suspicions))
+    yield from counters(f"{prefix}_reports_on_itself", "Times that others have reported this broker", sample(lambda c: c.reports_on_itself))
+    takeovers = [] if counts is None else [("", sources.takeovers())]
+    yield from counters(f"{prefix}_takeovers", "Times that this broker has replaced a suspected controller", takeovers)
 
 
 def _is_preferred(partition: PartitionImage) -> bool:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from txbroker.api.registry import Registry
     from txbroker.cluster.image import ClusterImage
     from txbroker.cluster.replicas import Replicas
+    from txbroker.cluster.suspicions import FailoverCounts
     from txbroker.cluster.tree.session_tree import SessionCounts
     from txbroker.groups.coordinator import GroupCoordinator
     from txbroker.log.directories import LogDirectories
@@ -37,3 +38,5 @@ class MetricSources:
     purgatories: dict[str, Purgatory]  # by Kafka's name for them
     is_controller: Callable[[], bool]
     zookeeper: SessionCounts | None  # None for a broker alone
+    failover: FailoverCounts | None  # None without failover by refused connections
+    takeovers: Callable[[], int]

@@ -251,7 +251,12 @@ class Faults:
             links += [(host.name, other) for other in some]
         for link in links:
             network.refuse_link(*link)
-        self._after(fault.length_s, lambda: [network.accept_link(*link) for link in links])
+
+        def accept() -> None:
+            for link in links:
+                network.accept_link(*link)
+
+        self._after(fault.length_s, accept)
         return None
 
     # ZooKeeper
