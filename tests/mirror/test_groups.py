@@ -111,3 +111,15 @@ def test_groups_that_are_active_on_the_target(turning: Turning, both: Both, name
     commit(target, name, {(name, 0): 18})
     assert "it has moved" in mirror(turning, source, target, name, groups=re.compile(re.escape(name))).report["groups"][name]["problem"]
     assert committed(target, name, (name, 0)) == [(18, "at 18")]
+
+
+def test_a_topic_of_the_target_that_is_no_copy(turning: Turning, both: Both, name: str) -> None:
+    """It has other records: no offset of the source has a meaning there."""
+    source, target = both
+    for server, count in ((source, 20), (target, 30)):
+        create_topic(server, name)
+        send(server, name, numbered(count))
+    commit(source, name, {(name, 0): 15})
+    done = mirror(turning, source, target, name, groups=re.compile(re.escape(name)))
+    assert done.report["states"] == {"stopped": 1} and done.report["groups"][name]["commits"] == 0
+    assert committed(target, name, (name, 0))[0][0] == -1001, "none"

@@ -131,8 +131,9 @@ class GroupOffsets:
         return f"it has committed more on the target than on the source for {', '.join(sorted(moved)[:3])}: it has moved" if moved else ""
 
     def _is_copied(self, partition: TopicPartition) -> bool:
+        """Whether offsets can be translated: not before the partition's map is there, and not if the target has other records."""
         copy = self._copies.get(partition)
-        return copy is not None and copy.state is not State.STARTING
+        return copy is not None and (copy.map is not None or (copy.keep_offsets and copy.state is not State.STARTING))
 
     def _translated(self, partition: TopicPartition, offset: int) -> int:
         copy = self._copies[partition]
