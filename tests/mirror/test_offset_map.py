@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from txbroker.errors import CorruptRecords
 from txbroker.mirror import partition as partition_module
-from txbroker.mirror.map_records import MapContent, Owner, TopicMark, owner_pair, parse, topic_pair
+from txbroker.mirror.map_records import MapContent, Owner, TopicMark, owner_pair, topic_pair
 from txbroker.mirror.offset_map import OffsetMap
 from txbroker.mirror.partition import PartitionCopy
 from txbroker.names import TopicPartition
@@ -71,7 +71,9 @@ def test_what_is_stored_is_the_map(parts: list[tuple[list[tuple[int, int]], str]
             elif then == "skip":
                 copy.skip_to(copy.map.target_end + 2, 1001)
             stored.update(copy.unsaved(SOURCE))
-            content = parse((key, value) for key, value in stored.items())
+            content = MapContent()
+            for pair in stored.items():
+                content.take(*pair)
             found = content.partitions[SOURCE, PARTITION]
             restored = found.offset_map()
             assert restored is not None and found.progress is not None
@@ -98,7 +100,9 @@ def test_only_what_has_changed_is_stored() -> None:
 def test_owners_and_topics() -> None:
     owner = Owner("m", "run", 5, 2, 6)
     mark = TopicMark("m", b"a" * 16, b"b" * 16, ("x", "y"), same_offsets=True)
-    content = parse([owner_pair(SOURCE, owner), topic_pair(SOURCE, "t", mark)])
+    content = MapContent()
+    for pair in (owner_pair(SOURCE, owner), topic_pair(SOURCE, "t", mark)):
+        content.take(*pair)
     assert content.owners == {(SOURCE, "m"): owner} and content.topics == {(SOURCE, "t"): mark}
     assert content.copies("t") == [(SOURCE, mark)] and not content.copies("u")
     content.take(topic_pair(SOURCE, "t", mark)[0], None)
@@ -128,7 +132,7 @@ def test_records_that_are_none_of_ours(key: object, value: object) -> None:
 
 
 def test_runs_that_contradict_each_other() -> None:
-    content = parse([])
+    content = MapContent()
     for first, runs in ((0, [[0, 0, 5]]), (3, [[9, 3, 1]])):
         key = {"kind": "runs", "source": "s", "topic": "t", "partition": 0, "first": first}
         content.take(json.dumps(key).encode(), json.dumps({"version": 1, "runs": runs}).encode())

@@ -11,7 +11,7 @@ The topic is compacted: the last record of a key applies. Four kinds of records,
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -207,11 +207,3 @@ def _value(found: Mapping[str, Any]) -> bytes:
 
 def _encoded(found: Mapping[str, Any]) -> bytes:
     return json.dumps(found, separators=(",", ":")).encode()
-
-
-def parse(records: Iterable[tuple[bytes | None, bytes | None]]) -> MapContent:
-    """All records of the topic; CorruptRecords."""
-    content = MapContent()
-    for key, value in records:
-        content.take(key, value)
-    return content

@@ -90,7 +90,9 @@ class PartitionCopy:
     # --- state ---
 
     def begin(self, position: int, target_end: int) -> None:
-        """Copy from this source offset on; the target ends here."""
+        """Copy from this source offset on; the target ends here. Does nothing if the partition was stopped meanwhile."""
+        if self.state is State.STOPPED:
+            return
         assert not self.in_flight and not self.sent, "answers are outstanding"
         self.state = State.COPYING
         self.problem = ""
@@ -163,10 +165,14 @@ class PartitionCopy:
             without_producer(ready.records, target - self._next_target)
         else:
             target, following = self._next_target, self._next_target + ready.count
-            renumber(ready.records, self.producer_id, PRODUCER_EPOCH, (target - self.sequence_start) % _SEQUENCES)
+            renumber(ready.records, self.producer_id, PRODUCER_EPOCH, self.sequence_at(target))
         self.sent.append(Sent(ready, target))
         self._next_target = following
         return ready
+
+    def sequence_at(self, target: int) -> int:
+        """The sequence of the producer's record at this offset of the target."""
+        return (target - self.sequence_start) % _SEQUENCES
 
     def acknowledged(self, target: int) -> str:
         """The target has the oldest batch in flight at this offset; an error if another producer writes there."""

@@ -31,7 +31,6 @@ from txbroker.wire.records import Record
 log = logging.getLogger("txbroker.mirror")
 
 EMPTY_FETCH_RETRY_S = 0.2
-_SEQUENCES = 2**31
 
 
 class MustStop(Exception):
@@ -245,7 +244,7 @@ class _TargetRecords:
     def _check(self, header: Any) -> None:
         copy = self._copy
         assert isinstance(header, BatchHeader)
-        expected = (header.base_offset - copy.sequence_start) % _SEQUENCES
+        expected = copy.sequence_at(header.base_offset)
         if header.producer_id == copy.producer_id and header.base_sequence != expected:
             raise MustStop(
                 f"{copy} of the target has records of this mirror in another order: the batch at offset {header.base_offset} has sequence "
