@@ -109,7 +109,7 @@ chaos: prepare  ## kill, pause, disconnect and fill brokers and ZooKeeper under 
 crash-transactions: prepare  ## kill the broker at every point of a transaction, fifty times (ARGS=...)
 	@$(BIN)/python -m tests.transactions $(ARGS)
 
-crash-mirror: prepare  ## kill the mirror while it copies, repeatedly, and compare both clusters (ARGS=...)
+crash-mirror: prepare  ## kill the mirror, and its target, while it copies, repeatedly, and compare both clusters (ARGS=...)
 	@$(BIN)/python -m tests.mirror $(ARGS)
 
 crash-spark: prepare  ## kill drivers and executors of `txbroker spark load`, repeatedly, and check the tables (ARGS=...)

@@ -166,8 +166,8 @@ def test_kill_9_of_the_mirror(both: Both, name: str) -> None:
     kill_rounds(*both, name, rounds=4, seed=1)
 
 
-def kill_rounds(source: Server, target: Server, name: str, *, rounds: int, seed: int) -> None:
-    """Kill the mirror's process so often while it copies, then compare."""
+def kill_rounds(source: Server, target: Server, name: str, *, rounds: int, seed: int, target_too: bool = False) -> None:
+    """Kill the mirror's process so often while it copies, and before that sometimes the target, then compare."""
     chance = random.Random(seed)
     create_topic(source, name, 2)
     line = command("mirror", "--from", source.address, "--to", target.address, "--topic", name)
@@ -177,7 +177,13 @@ def kill_rounds(source: Server, target: Server, name: str, *, rounds: int, seed:
         send(source, name, samples(more, seed=number), codec=chance.choice(("none", "gzip", "lz4", "zstd")), **{"batch.size": 4096})
         before, count = count, count + more
         end = before + chance.randrange(more)
+        target_ends = before + chance.randrange(more) if target_too and chance.random() < 0.5 else end
         process = subprocess.Popen(line, cwd=CHECKOUT, env=ENVIRONMENT, stderr=subprocess.PIPE)
+        if target_ends < end:
+            until(lambda limit=target_ends: copied(target, name) > limit, "a part is copied", every_s=0.001)
+            target.kill()
+            target.start()
+            until_leaders(target, name, 2)
         until(lambda limit=end: copied(target, name) > limit, "a part is copied", every_s=0.001)
         process.send_signal(signal.SIGKILL)
         process.communicate()
