@@ -16,6 +16,9 @@ for its response. Handlers of Produce and Fetch are exempt (`overlaps`) and over
 Small Produce requests that were received together, and differ in their records only, are handled together: one write appends the batches
 of all (`wire/joined_requests.py`). Each has the response that it would have alone.
 
+A client that exceeds a quota (`client_quotas/`) gets its response at once, with the throttle time; until that has passed, no more requests
+are taken from the connection (KIP-219).
+
 These close a connection, each with one line in the log: a frame of an impossible size, a request that cannot be decoded, an API or
 version that is not served (ApiVersions gets a response instead, KIP-511), and an error that no response can carry (failures of a disk
 have one line a minute: `api/unanswered_appends.py`).
@@ -37,6 +40,7 @@ from txbroker.api.encoded.encoded_response import EncodedResponse, Part
 from txbroker.api.encoded.response_frame import Frame, response_frame
 from txbroker.api.registry import Answer, Handled, Registry, Route, UnsupportedVersion
 from txbroker.api.request_context import RequestContext, Session
+from txbroker.api.throttling import Throttle
 from txbroker.api.unanswered_appends import Unanswered
 from txbroker.api.unsupported_features import Feature, UnsupportedFeature
 from txbroker.errors import BrokerError, ErrorCode, ProtocolError
@@ -125,10 +129,12 @@ class Connection:
         "_known_positions",
         "_output",
         "_output_bytes_max",
+        "_quotas",
         "_registry",
         "_routes",
         "_session",
         "_slots",
+        "_throttle",
         "_transport",
         "_waiting_bytes",
         "full",
@@ -141,6 +147,8 @@ class Connection:
 
     def __init__(self, registry: Registry, *, in_flight_max: int = IN_FLIGHT_MAX, output_bytes_max: int = OUTPUT_BYTES_MAX) -> None:
         self._registry = registry
+        self._quotas = registry.quotas
+        self._throttle: Throttle | None = None  # from the first request on for which there are quotas
         self._routes = _FirstRoutes(registry.routes, self._is_used)
         self._in_flight_max = in_flight_max
         self._output_bytes_max = output_bytes_max
@@ -150,7 +158,7 @@ class Connection:
         self._held_bytes = 0
         self._waiting_bytes = 0
         self._alone = False  # the request in flight does not overlap with others
-        self._held_back = False  # the transport keeps a frame that must wait until nothing is in flight
+        self._held_back = False  # the transport keeps a frame that must wait until nothing is in flight, or until a pause is over
         self.full = False
         self._closing = False
         # The last request's header after its first eight bytes: usually the next one has the same.
@@ -173,6 +181,8 @@ class Connection:
                 self._registry.unsupported.closed_unused(self._session, self._client_id)
             self._routes = self._registry.routes
         self._closing = self.full = True
+        if self._throttle is not None:
+            self._throttle.stop()
         slots, self._slots = self._slots, deque()
         for slot in slots:
             if slot.deferred is not None:
@@ -220,6 +230,13 @@ class Connection:
             route = self._routes[key]
             if self._slots and (self._alone or not route.overlaps):
                 return self._hold_back()
+            throttle = None
+            quotas = self._quotas
+            if quotas is not None and quotas.active:
+                throttle = self._throttle = self._throttle or Throttle(quotas, self._resume)
+                if throttle.muted:
+                    return self._hold_back()
+                throttle_begun_s = throttle.begin()
             route.until_timed = left = route.until_timed - 1
             begun = 0.0 if left else route.begin_timed()
             holders: Sequence[Holder] = ()
@@ -230,7 +247,7 @@ class Connection:
                     found = route.known.find(frame, position)
                     if found is not None:
                         request, holders, self._client_id = found.message, found.holders, found.client_id
-                        if following and route.joins is not None and route.joins(request):
+                        if following and throttle is None and route.joins is not None and route.joins(request):
                             most = self._in_flight_max - len(self._slots)
                             joined = joined_requests(frame, correlation_id, following, route.known, found, position, most)
                             if len(joined) > 1:
@@ -254,6 +271,10 @@ class Connection:
         for holder in holders:
             records_bytes += len(holder.records or b"")
             holder.records = b""  # the view of the frame ends here
+        if throttle is not None:
+            response = throttle.limited(response, route, request, context, len(frame), throttle_begun_s)
+            if throttle.muted:
+                self.full = True
         kind = response.__class__
         if kind is EncodedResponse:
             if self._slots:
@@ -297,6 +318,12 @@ class Connection:
         """Have the transport keep this frame until all requests before it are answered."""
         self._held_back = self.full = True
         return 0
+
+    def _resume(self) -> None:
+        """The pause of a client that has exceeded a quota is over."""
+        self._held_back = False
+        self._measure()
+        self._transport.flush()
 
     def _decode_unknown(self, frame: memoryview, route: Route, known: Known) -> tuple[Request, Sequence[Holder]]:
         """Decode a request that may be repeated, and remember it; the structs that have records."""
@@ -369,6 +396,8 @@ class Connection:
         slot.deferred = None
         self._waiting_bytes -= slot.request_size
         slots = self._slots
+        if self._throttle is not None and self._throttle.muted:
+            self.full = True
         if response.__class__ is EncodedResponse and len(slots) == 1:
             # As `_fill` and `_drain`, in place: one produce may complete thousands of fetches.
             slots.popleft()
@@ -408,6 +437,7 @@ class Connection:
         self.full = (
             self._closing
             or self._held_back
+            or (self._throttle is not None and self._throttle.muted)
             or len(self._slots) >= self._in_flight_max
             or self.output_bytes + self._held_bytes > self._output_bytes_max
             or self._waiting_bytes > WAITING_BYTES_MAX

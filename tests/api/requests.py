@@ -307,6 +307,23 @@ def _offset_delete(entities: Entities, version: int) -> dict[str, Any]:
     return {"group_id": entities.group, "topics": [{"name": entities.topic, "partitions": partitions}]}
 
 
+@_of(admin.DescribeClientQuotasRequest)
+def _describe_client_quotas(entities: Entities, version: int) -> dict[str, Any]:
+    return {"components": [{"entity_type": "client-id", "match_type": 0, "match": entities.group}], "strict": False}
+
+
+@_of(admin.AlterClientQuotasRequest)
+def _alter_client_quotas(entities: Entities, version: int) -> dict[str, Any]:
+    ops = [{"key": "producer_byte_rate", "value": 1e9, "remove": False}, {"key": "consumer_byte_rate", "value": 0.0, "remove": True}]
+    entity = [{"entity_type": "client-id", "entity_name": entities.group}, {"entity_type": "user", "entity_name": None}]
+    return {"entries": [{"entity": entity, "ops": ops}], "validate_only": False}
+
+
+@_of(admin.DescribeUserScramCredentialsRequest)
+def _describe_user_scram_credentials(entities: Entities, version: int) -> dict[str, Any]:
+    return {"users": [{"name": entities.group}]}
+
+
 @_of(admin.DescribeClusterRequest)
 def _describe_cluster(entities: Entities, version: int) -> dict[str, Any]:
     return {"include_cluster_authorized_operations": True, "endpoint_type": 1}

@@ -28,7 +28,7 @@ SERVED = {
     0: (0, 13), 1: (0, 18), 2: (0, 11), 3: (0, 13), 8: (0, 10), 9: (0, 10), 10: (0, 6), 11: (0, 9), 12: (0, 4), 13: (0, 5), 14: (0, 5),
     15: (0, 6), 16: (0, 5), 18: (0, 4), 19: (0, 7), 20: (0, 6), 21: (0, 2), 22: (0, 5), 23: (0, 4), 24: (0, 5), 25: (0, 4), 26: (0, 5),
     27: (0, 2), 28: (0, 5), 29: (0, 3), 30: (0, 3), 31: (0, 3), 32: (0, 4), 33: (0, 2), 34: (0, 2), 35: (0, 5), 37: (0, 3), 42: (0, 2),
-    44: (0, 1), 47: (0, 0), 60: (0, 2), 61: (0, 0), 65: (0, 0), 66: (0, 1), 75: (0, 0),
+    44: (0, 1), 47: (0, 0), 48: (0, 1), 49: (0, 1), 50: (0, 0), 60: (0, 2), 61: (0, 0), 65: (0, 0), 66: (0, 1), 75: (0, 0),
 }
 # APIs that are refused in every version, as in Kafka while the feature is off (tests/clients/test_unsupported_features.py).
 REFUSED = {68: (0, 1)}
@@ -36,6 +36,7 @@ EACH_API = [pytest.param(key, id=BUILDERS[key][0].__name__.removesuffix("Request
 
 FETCH, JOIN_GROUP, LEAVE_GROUP, DESCRIBE_GROUPS, API_VERSIONS, DELETE_TOPICS, DELETE_GROUPS, OFFSET_DELETE = 1, 11, 13, 15, 18, 20, 42, 47
 ACLS = (29, 30, 31)
+DESCRIBE_SCRAM, RESOURCE_NOT_FOUND = 50, 91
 ADD_OFFSETS_TO_TXN, END_TXN, TXN_OFFSET_COMMIT, DESCRIBE_TRANSACTIONS = 25, 26, 28, 65
 NOT_COORDINATOR, INVALID_PRODUCER_ID_MAPPING, TRANSACTIONAL_ID_NOT_FOUND = 16, 49, 105
 UNKNOWN_SERVER_ERROR, UNKNOWN_TOPIC_OR_PARTITION, COORDINATOR_LOAD_IN_PROGRESS, SECURITY_DISABLED, NON_EMPTY_GROUP = -1, 3, 14, 54, 68
@@ -48,6 +49,7 @@ EXPECTED = {
     DELETE_GROUPS: {NON_EMPTY_GROUP},
     OFFSET_DELETE: {GROUP_SUBSCRIBED_TO_TOPIC, UNKNOWN_TOPIC_OR_PARTITION},
     **{key: {SECURITY_DISABLED} for key in ACLS},
+    DESCRIBE_SCRAM: {RESOURCE_NOT_FOUND},
     # No producer has initialized the transactional id; its partition may not exist, or be loading.
     **{key: {INVALID_PRODUCER_ID_MAPPING, NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS} for key in (ADD_OFFSETS_TO_TXN, END_TXN)},
     TXN_OFFSET_COMMIT: {INVALID_PRODUCER_ID_MAPPING, COORDINATOR_NOT_AVAILABLE, COORDINATOR_LOAD_IN_PROGRESS},

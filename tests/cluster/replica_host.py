@@ -13,6 +13,7 @@ from typing import Any
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 
+from tests.api.lone_broker import no_client_quotas
 from tests.api.responses import message
 from tests.log.support import NOW, batch
 from tests.log_directories.support import TOPIC_ID, DirectoryHarness
@@ -124,6 +125,7 @@ class ReplicaHost:
             quota=ReplicationQuota(
                 lambda: self.rate_max, lambda config: self.throttled, self.clock.seconds, sample_count=11, sample_s=1
             ),
+            client_quotas=no_client_quotas(),
             fetch_max_bytes=1 << 20,
             replica_selector=RACK_AWARE_SELECTOR,
         )

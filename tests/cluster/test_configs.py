@@ -151,6 +151,42 @@ def test_old_change_nodes_are_deleted(harness: ConfigHarness) -> None:
     assert harness.received == [(ALL_BROKERS, {"b": "4"})] * 2
 
 
+CLIENT, USER, USERS_CLIENT = Entity("clients", "<default>"), Entity("users", "u"), Entity("users", "u/clients/c")
+
+
+def test_the_watcher_reports_the_quotas_of_all_clients(harness: ConfigHarness) -> None:
+    harness.set(USERS_CLIENT, a="1")
+    watcher = harness.watcher()
+    harness.result(watcher.start())
+    assert (USERS_CLIENT, {"a": "1"}) in harness.received and harness.received[-2][0] == USER, "which has no data"
+    harness.received.clear()
+    harness.set(CLIENT, a="1")
+    harness.set(USER, a="2")
+    harness.result(harness.admin.change(USER, lambda _: {}))
+    harness.result(harness.admin.change(USERS_CLIENT, lambda _: {}))
+    expected = [(CLIENT, {"a": "1"}), (USER, {"a": "2"}), (USER, {}), (USERS_CLIENT, {})]
+    assert harness.received == expected
+    assert harness.changes() == [f"config_change_{number:010}" for number in range(5)]
+    change = harness.result(harness.tree.get("/config/changes/config_change_0000000004"))[0]
+    assert change == b'{"version":2,"entity_path":"users/u/clients/c"}'
+    assert harness.result(harness.admin.clients()) == {CLIENT: {"a": "1"}, USER: {}}
+    assert harness.result(harness.tree.children("/config/users/u/clients")) == []
+
+
+def test_quotas_that_were_removed_meanwhile_are_reported_in_the_next_session(harness: ConfigHarness) -> None:
+    harness.set(CLIENT, a="1")
+    watcher = harness.watcher()
+    harness.result(watcher.start())
+    harness.result(harness.tree.delete(CLIENT.path))  # without a change node: it has been deleted since
+    harness.set(USERS_CLIENT, b="2")
+    for name in harness.changes():
+        harness.result(harness.tree.delete(f"{node_paths.CONFIG_CHANGES}/{name}"))
+    harness.received.clear()
+    watcher.renew()
+    harness.turns.run()
+    assert [entry for entry in harness.received if entry[0] in (CLIENT, USERS_CLIENT)] == [(CLIENT, {}), (USERS_CLIENT, {"b": "2"})]
+
+
 def test_malformed_changes_are_skipped(harness: ConfigHarness, caplog: pytest.LogCaptureFixture) -> None:
     watcher = harness.watcher()
     harness.result(watcher.start())

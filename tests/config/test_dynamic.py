@@ -5,17 +5,19 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+from tests.api.lone_broker import no_client_quotas
 from tests.config.configs import broker_config
 from txbroker.action_queue import ActionQueue
 from txbroker.broker.dynamic import DynamicConfigs
 from txbroker.broker.listening import Listening
-from txbroker.cluster.node_paths import ALL_BROKERS, broker_entity, topic_entity
+from txbroker.cluster.node_paths import ALL_BROKERS, Entity, broker_entity, topic_entity
 from txbroker.config.listeners import parse_listeners
 
 
 def test_which_parts_are_notified_of_which_changes() -> None:
     config = broker_config()
-    dynamic = DynamicConfigs(config)
+    quotas = no_client_quotas()
+    dynamic = DynamicConfigs(config, quotas)
     dynamic(ALL_BROKERS, {"max.connections": "5"})
     reported: list[str] = []
     dynamic.wire(reported.append, lambda: ["t", "u"], lambda: reported.append(f"connections {config.int('max.connections')}"))
@@ -23,6 +25,8 @@ def test_which_parts_are_notified_of_which_changes() -> None:
     dynamic(broker_entity(1), {"max.connections": "7"})
     assert reported == ["connections 7", "t", "u"]
     reported.clear()
+    dynamic(Entity("clients", "<default>"), {"producer_byte_rate": "1"})
+    assert quotas.active and reported == []
     dynamic(topic_entity("u"), {})
     assert reported == ["u"]
 

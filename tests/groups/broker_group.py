@@ -13,7 +13,7 @@ from typing import Any
 from twisted.internet.defer import Deferred, fail, maybeDeferred, succeed
 from twisted.python.failure import Failure
 
-from tests.api.lone_broker import no_quota
+from tests.api.lone_broker import alone, no_quota
 from tests.api.responses import message
 from tests.log_directories.support import NOW, DirectoryHarness
 from tests.support.fakes.disk_path import DiskPath
@@ -149,7 +149,7 @@ class Process:
         leaders = CurrentLeaders(self.replicas, self.image, endpoints)
         handlers = [
             FetchHandler(
-                self.replicas, self.image, sessions, fetch, clock.seconds, leaders=leaders, quota=no_quota(), fetch_max_bytes=1 << 20
+                self.replicas, self.image, sessions, fetch, clock.seconds, **{**alone(), "leaders": leaders}, fetch_max_bytes=1 << 20
             ),
             ListOffsetsHandler(self.replicas),
             FindCoordinatorHandler(self.image, endpoints, creation),

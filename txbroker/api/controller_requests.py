@@ -14,6 +14,7 @@ from typing import Any
 
 from twisted.internet.defer import Deferred
 
+from txbroker.api.registry import between_brokers
 from txbroker.api.request_context import RequestContext
 from txbroker.cluster.controller.request_batch import ControllerRequest
 from txbroker.cluster.deferreds import to_its_end
@@ -38,6 +39,7 @@ TOPIC_IDS_VERSION = 5  # of LeaderAndIsr
 class _ControllerRequestHandler:
     in_cluster = True
     elements_max = ELEMENTS_MAX
+    is_exempt = staticmethod(between_brokers)
 
     def __init__(self, own: OwnBroker) -> None:
         self._own = own

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from twisted.internet.defer import Deferred
 
 from txbroker.api.controller_requests import ELEMENTS_MAX
+from txbroker.api.registry import between_brokers
 from txbroker.api.request_context import RequestContext
 from txbroker.cluster.controller.controller import Controller
 from txbroker.cluster.node_data import ProducerIdBlock
@@ -29,6 +30,7 @@ class AlterPartitionHandler:
     """Passes ISR changes to the controller."""
 
     request: type[Request] = AlterPartitionRequest
+    is_exempt = staticmethod(between_brokers)
     in_cluster = True
     elements_max = ELEMENTS_MAX
 
@@ -47,6 +49,7 @@ class ControlledShutdownHandler:
     """Moves the leadership of a broker that is about to stop."""
 
     request: type[Request] = ControlledShutdownRequest
+    is_exempt = staticmethod(between_brokers)
     in_cluster = True
 
     def __init__(self, controller: OwnController) -> None:
@@ -67,6 +70,7 @@ class AllocateProducerIdsHandler:
     """Allocates blocks of producer ids; brokers of Apache Kafka ask the controller for theirs (KIP-730)."""
 
     request: type[Request] = AllocateProducerIdsRequest
+    is_exempt = staticmethod(between_brokers)
     in_cluster = True
 
     def __init__(self, controller: OwnController, allocate: Callable[[int], Deferred[ProducerIdBlock]]) -> None:

@@ -31,6 +31,7 @@ from txbroker.api.parking import park
 from txbroker.api.read_replica import ReadReplicas
 from txbroker.api.request_context import RequestContext
 from txbroker.api.request_counts import Errors
+from txbroker.client_quotas.quotas import ClientQuotas
 from txbroker.cluster.image import ClusterImage
 from txbroker.cluster.replicas import Replicas
 from txbroker.cluster.replication_quota import ReplicationQuota
@@ -60,14 +61,17 @@ class FetchHandler:
         *,
         leaders: CurrentLeaders,
         quota: ReplicationQuota,
+        client_quotas: ClientQuotas,
         fetch_max_bytes: int,
         replica_selector: str | None = None,
     ) -> None:
-        """`quota`: of what is sent to followers. `fetch_max_bytes`: fetch.max.bytes. `replica_selector`: replica.selector.class."""
+        """`quota`: of what is sent to followers; `client_quotas`: to consumers. `fetch_max_bytes` and `replica_selector` are the keys
+        fetch.max.bytes and replica.selector.class."""
         self._sessions = sessions
         self._purgatory = purgatory
         self._monotonic_s = monotonic_s
         self._fetch_max_bytes = fetch_max_bytes
+        self._quotas = client_quotas
         self._responses = FetchResponses()
         self.errors: Errors = Counter()
         read_replicas = ReadReplicas(image, replica_selector)
@@ -76,6 +80,9 @@ class FetchHandler:
 
     def __call__(self, request: FetchRequest, context: RequestContext) -> Fetched | Deferred[Fetched]:
         limit = min(request.max_bytes, self._fetch_max_bytes)
+        if self._quotas.active and not self.is_exempt(request):
+            window_bytes = self._quotas.fetch_bytes_max(context.principal, context.client_id)
+            return self._read(request, limit if window_bytes is None else min(limit, window_bytes), context)
         single = self.singles.of(request, context, limit)
         if single is not None:
             encoded = single.response()
@@ -124,6 +131,7 @@ class FetchHandler:
             limit=limit,
             min_bytes=min_bytes,
             client=client,
+            quotas=self._quotas,
         )
 
     @staticmethod
@@ -133,6 +141,11 @@ class FetchHandler:
         if request.session_epoch == FINAL_EPOCH and len(topics) == 1 and len(topics[0].partitions) == 1:
             return topics[0].partitions[0]
         return None
+
+    @staticmethod
+    def is_exempt(request: FetchRequest) -> bool:
+        """A follower's fetch is subject to the throttles of replication instead."""
+        return request.replica_id >= 0 or request.replica_state.replica_id >= 0
 
     def failed(self, request: FetchRequest, context: RequestContext, error: BrokerError) -> FetchResponse:
         """The error for the whole request, and from before v7 for each partition."""

@@ -27,6 +27,7 @@ from txbroker.api.fetch_sessions import FetchItem, FetchPlan, FetchSession, Fetc
 from txbroker.api.read_replica import NO_PREFERENCE, ReadReplicas
 from txbroker.api.request_context import RequestContext
 from txbroker.api.request_counts import Errors
+from txbroker.client_quotas.quotas import ClientQuotas
 from txbroker.cluster.followers import FollowerFetch
 from txbroker.cluster.partition import CONSUMER, Isolation
 from txbroker.cluster.replicas import Replicas
@@ -218,6 +219,7 @@ class FetchReader:
         "_min_bytes",
         "_partitions",
         "_plan",
+        "_quotas",
         "_responses",
         "_results",
         "_sessions",
@@ -235,8 +237,10 @@ class FetchReader:
         limit: int,
         min_bytes: int,
         client: FetchClient,
+        quotas: ClientQuotas,
     ) -> None:
         self._partitions = partitions
+        self._quotas = quotas
         self._sessions = sessions
         self._responses = responses
         self._plan = plan
@@ -339,8 +343,13 @@ class FetchReader:
         self.ready = enough
 
     def response(self) -> FetchResponse | EncodedResponse:
-        """The response: all that was read, or only what changed since the session's last response."""
+        """The response: all that was read, or only what changed since the session's last response; nothing for a client above its quota."""
         plan = self._plan
+        quotas = self._quotas
+        if quotas.active and self._client.replica < 0:
+            pause_ms = quotas.fetched(self._context.principal, self._context.client_id, self._bytes)
+            if pause_ms:
+                return self._throttled(pause_ms)
         version = self._context.api_version
         results = list(self._results.items())
         if plan.session is not None:
@@ -369,6 +378,15 @@ class FetchReader:
                 item.counts.bytes_out += len(data.records)
         nodes = self._partitions.nodes(results, self._context) if version >= NODE_ENDPOINTS_VERSION else []
         return FetchResponse(session_id=plan.session_id, responses=list(topics.values()), node_endpoints=nodes)
+
+    def _throttled(self, pause_ms: int) -> FetchResponse:
+        """No records and no session: the client repeats the request after the pause. A session that exists goes on, with the same news."""
+        plan = self._plan
+        if plan.incremental:
+            return FetchResponse(throttle_time_ms=pause_ms, session_id=plan.session_id, responses=[])
+        if plan.session is not None:
+            self._sessions.close(plan.session)
+        return FetchResponse(throttle_time_ms=pause_ms, responses=[])
 
     def _encoded(self, item: FetchItem, data: PartitionData) -> EncodedResponse | None:
         """The response for one partition; None if it has more than records and offsets."""

@@ -303,6 +303,10 @@ class FetchSessions:
         found.advance()
         return FetchPlan([], found, True)
 
+    def close(self, session: FetchSession) -> None:
+        """Close a session whose first response was not sent."""
+        self._remove(session.session_id)
+
     def watch(self, session: FetchSession, item: FetchItem, topic_partition: TopicPartition) -> None:
         """From now on moves of this partition make the item pending in the session.
 

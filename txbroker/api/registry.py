@@ -9,6 +9,7 @@ A handler is an object with
     in_cluster: bool                optional: True for an API that only a broker of a cluster serves (for the documentation)
     overlaps: bool                  optional, False: whether it may be called while earlier requests of its connection are in flight
                                     (connection.py says when that is safe)
+    is_exempt(request) -> bool      optional, False: a request between brokers, to which no client quota applies
     record_holders(request) -> the structs with `records`       optional: the records are removed from them once __call__ has returned
     offset_holder(request) -> the struct with `fetch_offset`    optional: this field is all that changes in repeated requests; None if not
     elements_max: int               optional: the elements of all arrays of a request, where a client's limit is too low
@@ -37,6 +38,7 @@ from txbroker.api.encoded.encoded_response import EncodedResponse, Part
 from txbroker.api.request_context import RequestContext
 from txbroker.api.request_counts import SAMPLED_ONE_IN, Clock, Errors, ErrorTally, RequestTimes
 from txbroker.api.unsupported_features import UnsupportedFeatures
+from txbroker.client_quotas.quotas import ClientQuotas
 from txbroker.errors import BrokerError, ProtocolError
 from txbroker.wire.codec import decoder, encoder
 from txbroker.wire.headers import request_header_version, response_header_version
@@ -74,7 +76,9 @@ class Route:
         "decode",
         "encode",
         "failed",
+        "flexible",
         "has_regions",
+        "is_exempt",
         "joins",
         "known",
         "name",
@@ -101,6 +105,8 @@ class Route:
         self.failed: Callable[[Request, RequestContext, BrokerError], Response | None] | None = getattr(handler, "failed", None)
         self.record_holders: Callable[[Any], Sequence[Holder]] | None = getattr(handler, "record_holders", None)
         self.overlaps: bool = getattr(handler, "overlaps", False)
+        self.is_exempt: Callable[[Any], bool] = getattr(handler, "is_exempt", _never)
+        self.flexible = version in request.flexible
         self.decode: Callable[[memoryview], Request] = decoder(
             request, version, exact=False, elements_max=getattr(handler, "elements_max", None)
         )
@@ -113,7 +119,7 @@ class Route:
         offset_holder: Callable[[Any], OffsetHolder | None] | None = getattr(handler, "offset_holder", None)
         self.known: Known | None = None
         if self.record_holders is not None:
-            self.known = KnownProduces(known_requests, self.record_holders, flexible=version in request.flexible)
+            self.known = KnownProduces(known_requests, self.record_holders, flexible=self.flexible)
         elif offset_holder is not None:
             self.known = KnownFetches(known_requests, offset_holder, version)
         self.times = times
@@ -140,6 +146,15 @@ class Route:
         return self._rounds * SAMPLED_ONE_IN - self.until_timed + 1
 
 
+def _never(request: object) -> bool:
+    return False
+
+
+def between_brokers(request: object) -> bool:
+    """`is_exempt` of a handler that only brokers call."""
+    return True
+
+
 def _tallying(encode: Callable[[Any], list[Any]], tally: Callable[[Any], None] | None) -> Callable[[Any], list[Any]]:
     if tally is None:
         return encode
@@ -157,8 +172,9 @@ class Registry:
     `errors`: how often responses had each error code, by API key. `closed`: how often connections were closed, by reason.
     """
 
-    def __init__(self, handlers: Iterable[Handler] = (), *, clock: Clock | None = None) -> None:
-        """`clock` returns monotonic seconds, to time some requests; without it none is timed."""
+    def __init__(self, handlers: Iterable[Handler] = (), *, clock: Clock | None = None, quotas: ClientQuotas | None = None) -> None:
+        """`clock` returns monotonic seconds, to time some requests; without it none is timed. `quotas`: of clients, if there can be any."""
+        self.quotas = quotas
         self._clock = clock
         self._handlers: dict[int, tuple[Handler, VersionRange]] = {}
         self._times: dict[int, RequestTimes] = {}

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred
 
+from txbroker.api.registry import between_brokers
 from txbroker.api.request_context import RequestContext
 from txbroker.cluster.partition import Partition
 from txbroker.cluster.pending_append import PendingAppend
@@ -41,6 +42,7 @@ class WriteTxnMarkersHandler:
     """Appends markers and waits for the in-sync replicas; the transaction coordinator of this broker calls `write`."""
 
     request: type[Request] = WriteTxnMarkersRequest
+    is_exempt = staticmethod(between_brokers)
 
     def __init__(
         self, replicas: Replicas, groups: GroupCoordinator, purgatory: Purgatory, now_ms: Callable[[], int], timeout_ms: int

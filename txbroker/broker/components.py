@@ -27,6 +27,7 @@ from txbroker.broker.replication import FetcherLoops, leader_quota
 from txbroker.broker.transaction_coordinators import TransactionCoordinators
 from txbroker.broker.transaction_level import TransactionLevel
 from txbroker.broker.world import World
+from txbroker.client_quotas.quotas import ClientQuotas
 from txbroker.cluster import broker_ids
 from txbroker.cluster.config_store import ConfigAdmin, ConfigWatcher
 from txbroker.cluster.controller.broker_channels import Channel
@@ -78,6 +79,7 @@ class Components:
         tree: Tree,
         directories: LogDirectories,
         configs: ConfigWatcher,
+        quotas: ClientQuotas,
         reached: list[str],
         inter_broker: str,
         fatal: Callable[[str], None],
@@ -181,6 +183,7 @@ class Components:
                 fetch=fetch,
                 deletes=deletes,
                 leader_quota=leader_quota(config, world.monotonic_s),
+                quotas=quotas,
                 next_producer_id=next_producer_id,
                 monotonic_s=world.monotonic_s,
                 now_ms=world.now_ms,

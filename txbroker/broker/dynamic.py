@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
+from txbroker.client_quotas.quotas import ClientQuotas
 from txbroker.cluster import node_paths
 from txbroker.cluster.node_paths import Entity
 from txbroker.config.resolve import BrokerConfig
@@ -12,8 +13,9 @@ from txbroker.config.resolve import BrokerConfig
 class DynamicConfigs:
     """The observer of a ConfigWatcher, and the owner of `BrokerConfig`'s dynamic part."""
 
-    def __init__(self, config: BrokerConfig) -> None:
+    def __init__(self, config: BrokerConfig, quotas: ClientQuotas) -> None:
         self._config = config
+        self._quotas = quotas
         self._broker: Mapping[str, str] = {}
         self._default: Mapping[str, str] = {}
         self._reconfigure: Callable[[str], None] = lambda topic: None
@@ -35,6 +37,9 @@ class DynamicConfigs:
         """A configuration in the tree has changed."""
         if entity.type == node_paths.TOPIC_TYPE:
             self._reconfigure(entity.name)
+            return
+        if entity.type in (node_paths.CLIENT_TYPE, node_paths.USER_TYPE):
+            self._quotas.configure(entity, properties)
             return
         if entity == node_paths.ALL_BROKERS:
             self._default = properties

@@ -10,6 +10,7 @@ from twisted.internet.defer import Deferred
 from txbroker.api.acls import CreateAclsHandler, DeleteAclsHandler, DescribeAclsHandler
 from txbroker.api.alter_configs import AlterConfigsHandler, IncrementalAlterConfigsHandler
 from txbroker.api.api_versions import ApiVersionsHandler
+from txbroker.api.client_quotas import AlterClientQuotasHandler, DescribeClientQuotasHandler
 from txbroker.api.config_resources import ConfigResources
 from txbroker.api.consumer_group_heartbeat import ConsumerGroupHeartbeatHandler
 from txbroker.api.controller_requests import LeaderAndIsrHandler, StopReplicaHandler, UpdateMetadataHandler
@@ -40,6 +41,7 @@ from txbroker.api.partition_reassignments import AlterPartitionReassignmentsHand
 from txbroker.api.produce import ProduceHandler
 from txbroker.api.registry import Registry
 from txbroker.api.sasl_handshake import SaslHandshakeHandler
+from txbroker.api.scram_credentials import DescribeUserScramCredentialsHandler
 from txbroker.api.topic_creation import TopicCreation
 from txbroker.api.topic_operations import Caretaker, TopicOperations
 from txbroker.api.topic_waiting import TopicWaiting
@@ -47,6 +49,7 @@ from txbroker.api.transaction_admin import DescribeTransactionsHandler, ListTran
 from txbroker.api.transaction_requests import AddOffsetsToTxnHandler, AddPartitionsToTxnHandler, EndTxnHandler
 from txbroker.api.txn_offset_commit import TxnOffsetCommitHandler
 from txbroker.api.write_txn_markers import WriteTxnMarkersHandler
+from txbroker.client_quotas.quotas import ClientQuotas
 from txbroker.cluster.config_store import ConfigAdmin
 from txbroker.cluster.image import ClusterImage
 from txbroker.cluster.node_data import ProducerIdBlock
@@ -91,6 +94,7 @@ class Parts:
     fetch: Purgatory
     deletes: Purgatory
     leader_quota: ReplicationQuota
+    quotas: ClientQuotas
     next_producer_id: Callable[[], Deferred[int]]
     monotonic_s: Callable[[], float]
     now_ms: Callable[[], int]
@@ -99,7 +103,7 @@ class Parts:
 def build_registry(parts: Parts, clock: Callable[[], float] | None) -> Registry:
     """All request handlers; ApiVersions advertises what is registered here. `clock`: monotonic seconds, to measure request times."""
     p = parts
-    registry = Registry(clock=clock)
+    registry = Registry(clock=clock, quotas=p.quotas)
     resources = ConfigResources(p.broker_id, p.image)
     leaders = CurrentLeaders(p.replicas, p.image, p.endpoints)
     operations = TopicOperations(p.image, p.replicas, p.caretaker, p.reread_topic)
@@ -119,6 +123,7 @@ def build_registry(parts: Parts, clock: Callable[[], float] | None) -> Registry:
             p.monotonic_s,
             leaders=leaders,
             quota=p.leader_quota,
+            client_quotas=p.quotas,
             fetch_max_bytes=p.config.int("fetch.max.bytes"),
             replica_selector=p.config.optional_text("replica.selector.class"),
         ),
@@ -150,6 +155,9 @@ def build_registry(parts: Parts, clock: Callable[[], float] | None) -> Registry:
         DescribeConfigsHandler(resources, p.config_admin, p.config, operations),
         AlterConfigsHandler(resources, p.config_admin, p.config, operations),
         IncrementalAlterConfigsHandler(resources, p.config_admin, p.config, operations),
+        DescribeClientQuotasHandler(p.config_admin),
+        AlterClientQuotasHandler(p.config_admin),
+        DescribeUserScramCredentialsHandler(p.config_admin),
         DescribeClusterHandler(p.image, p.endpoints, p.cluster_id),
         DescribeTopicPartitionsHandler(p.image, p.endpoints, p.config.int("max.request.partition.size.limit")),
         DescribeLogDirsHandler(p.directories, p.replicas),

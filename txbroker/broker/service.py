@@ -24,6 +24,7 @@ from txbroker.broker.listening import Listening
 from txbroker.broker.membership import Membership
 from txbroker.broker.status import Phase, Status
 from txbroker.broker.world import World
+from txbroker.client_quotas.quotas import ClientQuotas
 from txbroker.cluster import node_paths
 from txbroker.cluster.config_store import ConfigWatcher
 from txbroker.cluster.controller.controller import Controller
@@ -165,7 +166,10 @@ class Broker:
         identity = await identify(world, config, tree, directories, stored, self._cluster_id)
         self.broker_id = identity.broker_id
 
-        dynamic = DynamicConfigs(config)
+        quotas = ClientQuotas(
+            world.reactor, sample_count=config.int("quota.window.num"), sample_s=config.int("quota.window.size.seconds")
+        )
+        dynamic = DynamicConfigs(config, quotas)
         configs = ConfigWatcher(tree, identity.broker_id, dynamic, world.reactor)
         await configs.start()
         if isinstance(tree, SessionTree):
@@ -182,6 +186,7 @@ class Broker:
             tree,
             directories,
             configs,
+            quotas,
             listening.reached(),
             self._listeners.inter_broker,
             self._fail,

@@ -1,7 +1,8 @@
 """Configurations in the metadata tree: reads, changes and change notifications.
 
-A configuration is one node, `/config/<type>/<name>`. A change also creates a sequential node under `/config/changes`, in the same
-transaction. Every broker watches these change nodes, reads the configuration that a new one names, and deletes old change nodes.
+A configuration is one node, `/config/<type>/<name>`; that of one user's client id is below the user's. A change also creates a
+sequential node under `/config/changes`, in the same transaction. Every broker watches these change nodes, reads the configuration that a
+new one names, and deletes old change nodes.
 """
 
 from __future__ import annotations
@@ -14,22 +15,35 @@ from twisted.internet.defer import Deferred
 from txbroker.clock import Clock
 from txbroker.cluster import node_paths
 from txbroker.cluster.node_data import MalformedNode, decode_config, decode_config_change, encode_config, encode_config_change
-from txbroker.cluster.node_paths import ALL_BROKERS, BROKER_TYPE, TOPIC_TYPE, Entity, broker_entity, topic_entity
+from txbroker.cluster.node_paths import (
+    ALL_BROKERS,
+    BROKER_TYPE,
+    CLIENT_TYPE,
+    TOPIC_TYPE,
+    USER_TYPE,
+    Entity,
+    broker_entity,
+    topic_entity,
+)
 from txbroker.cluster.tree.interface import (
     DATA_SIZE_MAX,
     BadVersion,
     ConnectionLost,
     Create,
+    Delete,
     NodeExists,
     NoNode,
     NoSpaceInStore,
+    NotEmpty,
+    Op,
     Set,
     Stat,
     Tree,
     TreeError,
     WatchEvent,
+    parent_of,
 )
-from txbroker.cluster.tree.operations import for_admin, together
+from txbroker.cluster.tree.operations import for_admin, found, together
 from txbroker.errors import BrokerError, ErrorCode
 
 log = logging.getLogger("txbroker.cluster")
@@ -55,11 +69,24 @@ async def read_config(tree: Tree, entity: Entity) -> tuple[dict[str, str], Stat 
         data, stat = await tree.get(entity.path)
     except NoNode:
         return {}, None
+    if not data:  # a user without a configuration, who has client ids with one
+        return {}, stat
     try:
         return decode_config(data), stat
     except MalformedNode as error:
         log.error("treating %s as empty: %s", entity.path, error)
         return {}, stat
+
+
+async def client_entities(tree: Tree) -> list[Entity]:
+    """All client ids, users, and client ids of users that have a node."""
+    clients, users = await found([tree.children(f"/config/{kind}") for kind in (CLIENT_TYPE, USER_TYPE)])
+    of_users = await found([tree.children(f"{Entity(USER_TYPE, user).path}/{CLIENT_TYPE}") for user in users or ()])
+    entities = [Entity(CLIENT_TYPE, name) for name in clients or ()]
+    for user, names in zip(users or (), of_users, strict=True):
+        entities.append(Entity(USER_TYPE, user))
+        entities.extend(Entity(USER_TYPE, f"{user}/{CLIENT_TYPE}/{name}") for name in names or ())
+    return entities
 
 
 class ConfigAdmin:
@@ -79,8 +106,17 @@ class ConfigAdmin:
         """
         return for_admin(self._change(entity, compute))
 
+    def clients(self) -> Deferred[dict[Entity, dict[str, str]]]:
+        """The configurations of all client ids, users, and client ids of users."""
+        return for_admin(self._clients())
+
     async def _read(self, entity: Entity) -> dict[str, str]:
         return (await read_config(self._tree, entity))[0]
+
+    async def _clients(self) -> dict[Entity, dict[str, str]]:
+        entities = await client_entities(self._tree)
+        configs = await together([Deferred.fromCoroutine(self._read(entity)) for entity in entities])
+        return dict(zip(entities, configs, strict=True))
 
     async def _change(self, entity: Entity, compute: Callable[[Mapping[str, str]], Mapping[str, str]]) -> dict[str, str]:
         change = Create(node_paths.CONFIG_CHANGE_PREFIX, encode_config_change(entity), sequential=True)
@@ -88,16 +124,27 @@ class ConfigAdmin:
             before, stat = await read_config(self._tree, entity)
             after = dict(compute(before))
             data = encoded_config(after)
-            write = Create(entity.path, data) if stat is None else Set(entity.path, data, stat.version)
+            ops: list[Op] = [Set(entity.path, data, stat.version)] if stat is not None else await self._creation(entity, data)
+            if stat is not None and not (after or stat.children_count) and entity.type in (CLIENT_TYPE, USER_TYPE):
+                ops = [Delete(entity.path, stat.version)]  # there may be many of them
             try:
-                await self._tree.multi([write, change])
-            except (BadVersion, NodeExists, NoNode):
+                await self._tree.multi([*ops, change])
+            except (BadVersion, NodeExists, NoNode, NotEmpty):
                 continue
             return after
 
+    async def _creation(self, entity: Entity, data: bytes) -> list[Op]:
+        """Create the node of an entity, and its parents that do not exist, as those of a user's client id."""
+        ops: list[Op] = [Create(entity.path, data)]
+        parent = parent_of(entity.path)
+        while await self._tree.exists(parent) is None:
+            ops.insert(0, Create(parent))
+            parent = parent_of(parent)
+        return ops
+
 
 class ConfigWatcher:
-    """The configurations that this broker uses: its own, the cluster-wide broker default, and those of its topics."""
+    """The configurations that this broker uses: its own, the cluster-wide broker default, those of its topics, and of all clients."""
 
     def __init__(
         self,
@@ -111,6 +158,7 @@ class ConfigWatcher:
         self._observer = observer
         self._clock = clock
         self._topics: dict[str, dict[str, str]] = {}
+        self._clients: set[Entity] = set()  # clients and users with a configuration
         self._seen_s: dict[str, float] = {}  # when this broker first saw each change node: the age at which it deletes them
         self._reading = False
         self._read_again = False
@@ -118,7 +166,7 @@ class ConfigWatcher:
         self._changes_read: Callable[[], None] = lambda: None
 
     def start(self) -> Deferred[None]:
-        """Begin to watch. The observer receives this broker's configuration and the default before the Deferred fires."""
+        """Begin to watch. The observer receives this broker's configuration, the default and those of clients before the Deferred fires."""
         return Deferred.fromCoroutine(self._start())
 
     def renew(self) -> None:
@@ -148,7 +196,7 @@ class ConfigWatcher:
 
     async def _start(self) -> None:
         await self._list_changes()  # changes that exist already are part of the configurations read next
-        for entity in self._own:
+        for entity in (*self._own, *await client_entities(self._tree)):
             await self._notify(entity)
 
     async def _load_topics(self, names: list[str]) -> None:
@@ -185,7 +233,7 @@ class ConfigWatcher:
                 unread = await self._list_changes()
                 entities = {await self._changed_entity(name) for name in unread}
                 if self._read_all:
-                    entities.update(self._own, map(topic_entity, self._topics))
+                    entities.update(self._own, map(topic_entity, self._topics), self._clients, await client_entities(self._tree))
                 for entity in sorted(entity for entity in entities if entity is not None):
                     await self._notify(entity)
                 if entities:
@@ -221,6 +269,10 @@ class ConfigWatcher:
             self._observer(entity, self._topics[entity.name])
         elif entity.type == BROKER_TYPE and entity in self._own:
             self._observer(entity, await self._config(entity))
+        elif entity.type in (CLIENT_TYPE, USER_TYPE):
+            config = await self._config(entity)
+            (self._clients.add if config else self._clients.discard)(entity)
+            self._observer(entity, config)
 
     async def _config(self, entity: Entity) -> dict[str, str]:
         return (await read_config(self._tree, entity))[0]

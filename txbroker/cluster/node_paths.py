@@ -67,6 +67,8 @@ class Entity(NamedTuple):
 DEFAULT_NAME = "<default>"
 TOPIC_TYPE = "topics"
 BROKER_TYPE = "brokers"
+CLIENT_TYPE = "clients"  # client ids; those of one user are below it: `/config/users/U/clients/C`
+USER_TYPE = "users"
 ALL_BROKERS = Entity(BROKER_TYPE, DEFAULT_NAME)
 
 

@@ -6,10 +6,10 @@ of the window is above the limit, replicas that are not in sync get nothing; tho
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 
 from txbroker.cluster.partition import Partition
+from txbroker.cluster.sampled_sum import SampledSum
 from txbroker.log.log_config import LogConfig
 
 ALL_REPLICAS = "*"
@@ -35,9 +35,8 @@ class ReplicationQuota:
         self._rate_max = rate_max
         self._replicas = replicas
         self._monotonic_s = monotonic_s
-        self._sample_count = sample_count
         self._sample_s = sample_s
-        self._samples: deque[list[float]] = deque(maxlen=sample_count)  # their beginnings, and bytes
+        self._bytes = SampledSum(sample_count, sample_s)
 
     def covers(self, partition: Partition) -> bool:
         """Whether this broker's replica of the partition is throttled in this direction."""
@@ -48,22 +47,15 @@ class ReplicationQuota:
 
     def record(self, size: int) -> None:
         """So many bytes of throttled replicas were sent or received."""
-        now_s, samples = self._monotonic_s(), self._samples
-        if not samples or now_s - samples[-1][0] >= self._sample_s:
-            samples.append([now_s, 0])
-        samples[-1][1] += size
+        self._bytes.record(size, self._monotonic_s())
 
     @property
     def rate(self) -> float:
         """Bytes a second, over the samples of the window and at least over the length of one."""
-        now_s, samples = self._monotonic_s(), self._samples
-        while samples and now_s - samples[0][0] >= self._sample_count * self._sample_s:
-            samples.popleft()
-        if not samples:
-            return 0.0
-        return sum(size for _, size in samples) / max(now_s - samples[0][0], self._sample_s)
+        size, age_s = self._bytes.measure(self._monotonic_s())
+        return size / max(age_s, self._sample_s)
 
     @property
     def is_exceeded(self) -> bool:
         """Whether the rate is above the limit."""
-        return bool(self._samples) and self.rate > self._rate_max()
+        return bool(self._bytes) and self.rate > self._rate_max()

@@ -1,0 +1,67 @@
+"""What client quotas are configured for: users, client ids, and pairs of both, each of them named or the default.
+
+Their nodes are Kafka's: `/config/users/U`, `/config/users/U/clients/C`, `/config/clients/C`, with percent-encoded names (Kafka's Sanitizer)
+or `<default>`, which no encoded name can be.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+from urllib.parse import quote, unquote_plus
+
+from txbroker.cluster.node_paths import CLIENT_TYPE, DEFAULT_NAME, USER_TYPE, Entity
+
+# Longer names have no quotas of their own. Clients whose names begin with the same characters share a rate.
+NAME_LENGTH_MAX = 256
+
+
+class QuotaEntity(NamedTuple):
+    """A user, a client id, or both; encoded, `DEFAULT_NAME` for the default, None for what it does not have."""
+
+    user: str | None
+    client_id: str | None
+
+    @property
+    def node(self) -> Entity:
+        """The entity in the metadata tree."""
+        if self.user is None:
+            return Entity(CLIENT_TYPE, self.client_id or DEFAULT_NAME)
+        return Entity(USER_TYPE, self.user if self.client_id is None else f"{self.user}/{CLIENT_TYPE}/{self.client_id}")
+
+
+def entity_of(node: Entity) -> QuotaEntity | None:
+    """The quota entity of a node; None for another node."""
+    if node.type == CLIENT_TYPE:
+        return QuotaEntity(None, node.name)
+    if node.type != USER_TYPE:
+        return None
+    names = node.name.split("/")
+    if len(names) == 1:
+        return QuotaEntity(names[0], None)
+    return QuotaEntity(names[0], names[2]) if len(names) == 3 and names[1] == CLIENT_TYPE else None
+
+
+@lru_cache(maxsize=1000)
+def encoded(name: str) -> str:
+    """A user or client id as in the names of nodes."""
+    return quote(name[:NAME_LENGTH_MAX], safe="").replace("~", "%7E")
+
+
+def decoded(name: str) -> str | None:
+    """The user or client id; None for the default."""
+    return None if name == DEFAULT_NAME else unquote_plus(name)
+
+
+def candidates(user: str, client_id: str) -> tuple[QuotaEntity, ...]:
+    """The entities whose quota a client may have, the first one with a quota wins (Kafka's order, KIP-55)."""
+    return (
+        QuotaEntity(user, client_id),
+        QuotaEntity(user, DEFAULT_NAME),
+        QuotaEntity(user, None),
+        QuotaEntity(DEFAULT_NAME, client_id),
+        QuotaEntity(DEFAULT_NAME, DEFAULT_NAME),
+        QuotaEntity(DEFAULT_NAME, None),
+        QuotaEntity(None, client_id),
+        QuotaEntity(None, DEFAULT_NAME),
+    )
