@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import subprocess
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -145,7 +144,7 @@ def test_a_throttled_fetch_has_no_records_and_no_session(start_broker: Callable[
         assert (throttled.throttle_time_ms > 0, throttled.error_code, throttled.session_id, throttled.responses) == (True, 0, 0, [])
 
 
-def test_the_quotas_of_a_mixed_cluster_apply_to_both_kinds(start_cluster: Callable[..., Cluster], tmp_path: Path) -> None:
+def test_the_quotas_of_a_mixed_cluster_apply_to_both_kinds(start_cluster: Callable[..., Cluster]) -> None:
     cluster = start_cluster(kinds=(BrokerProcess.kind, KafkaMember.kind))
     ours, kafka = (cluster.brokers[broker_id].address for broker_id in (1, 2))
     run("kafka-topics", "--bootstrap-server", ours, "--create", "--topic", "t", "--replica-assignment", "1:2,2:1", release=KAFKA_OLD)
@@ -168,7 +167,8 @@ def test_the_quotas_of_a_mixed_cluster_apply_to_both_kinds(start_cluster: Callab
     everything = [Quotas(address, KAFKA_OLD).described("--entity-type", "users", "--entity-type", "clients") for address in (ours, kafka)]
     assert everything[0] == everything[1] and len(everything[0]) == 2
     # A user's credentials, which only Kafka can change, stay when txbroker changes the user's quotas.
-    Quotas(kafka, KAFKA_OLD)("--alter", *user("alice"), "--add-config", "SCRAM-SHA-256=[iterations=8192,password=secret]")
+    run("kafka-configs", "--zookeeper", cluster.zookeeper_connect, "--alter", *user("alice"),
+        "--add-config", "SCRAM-SHA-256=[iterations=8192,password=secret]", release=KAFKA_OLD)
     Quotas(ours, KAFKA_OLD)("--alter", *user("alice"), "--add-config", "producer_byte_rate=5")
     for address in (ours, kafka):
         said = Quotas(address, KAFKA_OLD)("--describe", *user("alice"))

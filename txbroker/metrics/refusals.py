@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from txbroker.api.registry import Registry
 from txbroker.api.unsupported_features import Feature
+from txbroker.client_quotas.quotas import KINDS
 from txbroker.errors import ErrorCode
 from txbroker.metrics.families import Piece, Sample, counter, counters, labels
 from txbroker.metrics.sources import MetricSources
@@ -41,6 +42,7 @@ def refusals(sources: MetricSources) -> Iterator[Piece]:
         "max_connections": quotas.waits_for_connections,
         "max_connections_per_ip": quotas.refused,
         "no_descriptors": quotas.waits_for_descriptors,
+        **{kind: registry.quotas.throttled[kind] if registry.quotas else 0 for kind in KINDS},
         "request_memory": hub.buffers.waits,
         "no_descriptors_for_logs": sources.directories.resource_failures,
         "no_space_for_logs": sources.directories.space_failures,
