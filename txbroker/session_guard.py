@@ -11,6 +11,7 @@ from twisted.internet.protocol import ProcessProtocol
 from twisted.python.failure import Failure
 
 from txbroker.child_processes import child_environment, module_command
+from txbroker.cluster.tree.zookeeper_tls import TlsSettings
 
 RESTART_S = 1.0
 # The guard reads its input, and writes where the broker writes.
@@ -34,9 +35,9 @@ class SessionGuard:
         self._process: _Process | None = None
         self._timer: Any = None
 
-    def guard(self, servers: str, timeout_ms: int, session: int, password: bytes) -> None:
+    def guard(self, servers: str, timeout_ms: int, session: int, password: bytes, tls: TlsSettings | None) -> None:
         """End this session, and no earlier one, when this process ends. `servers` have no chroot."""
-        fields = {"servers": servers, "timeout_ms": timeout_ms, "session": session, "password": password.hex()}
+        fields = {"servers": servers, "timeout_ms": timeout_ms, "session": session, "password": password.hex(), "tls": tls}
         self._line = json.dumps(fields).encode() + b"\n"
         if self._process is None:
             self._start()

@@ -435,7 +435,7 @@ def test_a_stop_does_not_wait_for_zookeeper(zookeeper: str, start: Start, tmp_pa
     overrides = [f"zookeeper.connect={connect}", "broker.id=1", "zookeeper.session.timeout.ms=1000000"]
     keys = [part for override in overrides for part in ("--override", override)]
     waiting = Running(RUN, tmp_path, *keys)
-    waiting.wait_for("Broker id 1 is in use by PLAINTEXT" if registered else "Connection dropped")
+    waiting.wait_for("Broker id 1 is in use by PLAINTEXT" if registered else "Cannot connect to ZooKeeper")
     assert waiting.end(signal.SIGTERM) == 0
     assert "the start was interrupted while it waited for ZooKeeper" in waiting.written
 

@@ -11,8 +11,9 @@ from txbroker.config.topic_keys import SERVER_KEYS, TOPIC_KEYS
 # It names the keys that Apache Kafka does not know.
 NAMES_FOR_OTHERS = {"export_rules.py"}
 SOURCE = Path(__file__).parents[2] / "txbroker"
-# node.id is broker.id; the others are refused at the start.
-OTHERWISE = {"node.id", "authorizer.class.name", "remote.log.storage.system.enable"}
+# node.id is broker.id; the others, or all of their values but one, are refused at the start.
+OTHERWISE = {"node.id", "authorizer.class.name", "remote.log.storage.system.enable", "zookeeper.ssl.keystore.type",
+             "zookeeper.ssl.truststore.type"}  # fmt: skip
 
 
 def asked_for() -> set[str]:

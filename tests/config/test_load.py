@@ -50,8 +50,11 @@ from txbroker.errors import ConfigError
         ("zookeeper.connect=zk:2182\nzookeeper.set.acl=true",
          "server.properties:2: zookeeper.set.acl is true, but this broker cannot authenticate to ZooKeeper: set it to false, "
          "and protect ZooKeeper's ports"),
-        ("zookeeper.connect=zk:2182\nzookeeper.ssl.client.enable=true",
-         "server.properties:2: zookeeper.ssl.client.enable is true, but this broker has no TLS yet: use a port of ZooKeeper without TLS"),
+        ("zookeeper.connect=zk:2182\nzookeeper.ssl.client.enable=true\nzookeeper.ssl.keystore.type=JKS",
+         "server.properties:2: zookeeper.ssl.keystore.type is JKS, which txbroker cannot read: convert the store to PEM, and set PEM"),
+        ("zookeeper.connect=zk:2182\nzookeeper.ssl.client.enable=true\nzookeeper.ssl.ocsp.enable=true",
+         "server.properties:2: zookeeper.ssl.ocsp.enable is true, but txbroker does not check whether certificates are revoked: "
+         "set it to false"),
         ("offsets.commit.required.acks=4",
          "server.properties:1: offsets.commit.required.acks is 4; it must be from -1 to offsets.topic.replication.factor (3)"),
     ],

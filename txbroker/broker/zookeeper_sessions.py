@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import json
 import logging
+from functools import partial
 
 from txbroker.broker.world import World
-from txbroker.cluster.tree.kazoo_session import Credentials, KazooSession
+from txbroker.cluster.tree.kazoo_session import Credentials, KazooSession, Outage
 from txbroker.cluster.tree.session_tree import SessionCounts, SessionTree
-from txbroker.cluster.tree.zookeeper import ZooKeeperTree, end_session, open_zookeeper_tree
+from txbroker.cluster.tree.zookeeper import OpenSession, ZooKeeperTree, end_session, open_zookeeper_tree
+from txbroker.cluster.tree.zookeeper_tls import TlsSettings
 from txbroker.config.resolve import BrokerConfig
 from txbroker.errors import StorageError
 from txbroker.log.directories import LogDirectories
@@ -45,11 +47,14 @@ class ZooKeeperSessions:
         self._timeout_ms = config.int("zookeeper.session.timeout.ms")
         limit = config.value("zookeeper.connection.timeout.ms")
         self._guard = world.session_guard if config.boolean("txbroker.failover.on.process.end") else None
+        self._tls = _tls(config)
+        tls = None if self._tls is None else self._tls.context()
+        self._open_session: OpenSession = world.sessions or partial(KazooSession, tls=tls, outage=Outage())
         self._connection_timeout_ms = limit if isinstance(limit, int) else self._timeout_ms
 
     async def open(self) -> ZooKeeperTree:
         """A new session, after the end of the one before it; StartError if no server answers."""
-        threads, open_session = self._world.threads, self._world.sessions or KazooSession
+        threads, open_session = self._world.threads, self._open_session
         assert threads is not None
         for path, credentials in self._saved().items():
             if await end_session(
@@ -66,7 +71,7 @@ class ZooKeeperSessions:
         )
         self._save(tree.credentials)
         if self._guard is not None:
-            self._guard.guard(self._connect.partition("/")[0], self._timeout_ms, *tree.credentials)
+            self._guard.guard(self._connect.partition("/")[0], self._timeout_ms, *tree.credentials, self._tls)
         return tree
 
     def forget(self) -> None:
@@ -108,6 +113,18 @@ class ZooKeeperSessions:
                 log.warning("The ZooKeeper session is not saved, so that a start after a crash must wait for its end: %s", error)
             else:
                 return
+
+
+def _tls(config: BrokerConfig) -> TlsSettings | None:
+    if not config.boolean("zookeeper.ssl.client.enable"):
+        return None
+    password = config.value("zookeeper.ssl.keystore.password")
+    return TlsSettings(
+        truststore=config.optional_text("zookeeper.ssl.truststore.location"),
+        keystore=config.optional_text("zookeeper.ssl.keystore.location"),
+        key_password=None if password is None else str(password),
+        verifies_host_name=bool(config.optional_text("zookeeper.ssl.endpoint.identification.algorithm")),
+    )
 
 
 def _parsed(data: bytes) -> Credentials | None:

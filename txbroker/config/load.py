@@ -74,8 +74,15 @@ def _metadata(config: BrokerConfig) -> str | None:
 
 
 def _zookeeper_tls(config: BrokerConfig) -> str | None:
-    if config.optional_text("zookeeper.connect") and config.boolean("zookeeper.ssl.client.enable"):
-        return "zookeeper.ssl.client.enable is true, but this broker has no TLS yet: use a port of ZooKeeper without TLS"
+    if not (config.optional_text("zookeeper.connect") and config.boolean("zookeeper.ssl.client.enable")):
+        return None
+    for key in ("zookeeper.ssl.keystore.type", "zookeeper.ssl.truststore.type"):
+        kind = config.optional_text(key)
+        if kind is not None and kind.upper() != "PEM":
+            return f"{key} is {kind}, which txbroker cannot read: convert the store to PEM, and set PEM"
+    for key in ("zookeeper.ssl.crl.enable", "zookeeper.ssl.ocsp.enable"):
+        if config.boolean(key):
+            return f"{key} is true, but txbroker does not check whether certificates are revoked: set it to false"
     return None
 
 

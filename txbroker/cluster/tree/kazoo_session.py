@@ -11,12 +11,15 @@ kazoo 2.10 and 2.11 have properties that a broker cannot live with; all of them 
 - The pause between attempts to connect grows to an hour by default. Here it ends at a second. A server that does not answer may use up
   a session's whole timeout, and be chosen again at once. Here the time is divided among the servers, and they have an order.
 - Its thread keeps a session alive while the reactor hangs. Here it stops to do so: a broker that serves nothing must not stay leader.
+- It logs two warnings for each attempt to connect, and makes its own context for TLS. Here an outage is logged with growing pauses, and
+  the context is the caller's.
 - An unexpected error ends kazoo's thread; it never reconnects. That is reported as the end of the session, as an expiry is.
 """
 
 from __future__ import annotations
 
 import logging
+import ssl
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -24,6 +27,7 @@ from enum import Enum
 from typing import Any
 
 from kazoo.client import KazooClient
+from kazoo.exceptions import AuthFailedError, SessionExpiredError
 from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol.serialization import Exists
 from kazoo.protocol.states import KeeperState
@@ -31,9 +35,8 @@ from kazoo.retry import KazooRetry
 
 STOP_S = 10.0
 
+log = logging.getLogger("txbroker.zookeeper")
 kazoo_log = logging.getLogger("txbroker.zookeeper.kazoo")
-# A session that is taken over has usually expired, which its owner reports: kazoo would warn of it twice.
-_previous_log = logging.getLogger("txbroker.zookeeper.kazoo.previous")
 
 
 class SessionState(Enum):
@@ -57,6 +60,13 @@ Credentials = tuple[int, bytes]
 """A session's id and password, with which another process can end it."""
 
 
+class Outage:
+    """The attempts to connect that have failed since the last one that succeeded, over all sessions of one broker."""
+
+    def __init__(self) -> None:
+        self.failures = 0
+
+
 class KazooSession:
     """A session. `on_state` gets its states, and `done` of `submit` an AsyncResult that is ready; both by `call_from_thread`.
 
@@ -72,23 +82,25 @@ class KazooSession:
         call_from_thread: Callable[..., object],
         on_state: Callable[[SessionState], None],
         credentials: Credentials | None = None,
+        tls: ssl.SSLContext | None = None,
+        outage: Outage | None = None,
     ) -> None:
         if kazoo_log.level == logging.NOTSET:
-            kazoo_log.setLevel(logging.WARNING)  # what it reports of a connection at INFO is reported here, too
-        if _previous_log.level == logging.NOTSET:
-            _previous_log.setLevel(logging.ERROR)
-        handler = _Handler(call_from_thread, timeout_ms / 1000 / (1 + servers.count(",")))
+            kazoo_log.setLevel(logging.ERROR)  # what it reports of a connection is reported here
+        handler = _Handler(call_from_thread, timeout_ms / 1000 / (1 + servers.count(",")), tls)
         retry = KazooRetry(sleep_func=handler.sleep_func, **_RETRY)
         self._client = _Client(
             lambda state: call_from_thread(on_state, state),
             call_from_thread,
+            Outage() if outage is None else outage,
+            logging.DEBUG if credentials is not None else logging.WARNING,
             servers,
             timeout_ms / 1000,
             client_id=credentials,
             handler=handler,
             connection_retry=retry,
             randomize_hosts=False,
-            logger=kazoo_log if credentials is None else _previous_log,
+            logger=kazoo_log,
         )
 
     def start(self) -> None:
@@ -111,6 +123,11 @@ class KazooSession:
         """The session's timeout as ZooKeeper set it, once it is connected."""
         return self._client.negotiated_ms
 
+    @property
+    def problem(self) -> str:
+        """Why the last attempt to connect has failed; empty if there was none, or it has not."""
+        return self._client.problem
+
     def stop(self) -> None:
         """End the session if it is connected, and release everything. Blocks: for a worker."""
         self._client.stop()
@@ -128,9 +145,10 @@ class _Queue:
 class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
     """Runs callbacks where `call_from_thread` does. It counts as running for ever, so that kazoo never calls one in its own thread."""
 
-    def __init__(self, call_from_thread: Callable[..., object], connect_s: float) -> None:
+    def __init__(self, call_from_thread: Callable[..., object], connect_s: float, tls: ssl.SSLContext | None) -> None:
         super().__init__()
         self._connect_s = connect_s
+        self._tls = tls
         self.completion_queue = self.callback_queue = _Queue(call_from_thread)
         self._running = True
 
@@ -140,9 +158,18 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
     def stop(self) -> None:
         """No workers."""
 
-    def create_connection(self, *args: Any, timeout: float, **kwargs: Any) -> Any:
+    def create_connection(self, *args: Any, timeout: float, hostname: str | None = None, **kwargs: Any) -> Any:
         """Connect to one server."""
-        return super().create_connection(*args, timeout=min(timeout, self._connect_s), **kwargs)
+        connect_s = min(timeout, self._connect_s)
+        sock = super().create_connection(*args, timeout=connect_s, hostname=hostname, **kwargs)
+        if self._tls is None:
+            return sock
+        try:
+            sock.settimeout(connect_s)
+            return self._tls.wrap_socket(sock, server_hostname=hostname)
+        except BaseException:
+            sock.close()
+            raise
 
     def spawn(self, func: Callable[..., object], *args: Any, **kwargs: Any) -> threading.Thread:
         """Run the connection's thread. kazoo logs an exception that ends it and reports the end of the session."""
@@ -160,9 +187,21 @@ class _Client(KazooClient):  # type: ignore[misc]
     """A client of one session, which stops when the session ends."""
 
     def __init__(
-        self, report: Callable[[SessionState], object], call_from_thread: Callable[..., object], *arguments: Any, **options: Any
+        self,
+        report: Callable[[SessionState], object],
+        call_from_thread: Callable[..., object],
+        outage: Outage,
+        level: int,
+        *arguments: Any,
+        **options: Any,
     ) -> None:
+        """`level`: of the log lines about attempts to connect that fail."""
         super().__init__(*arguments, **options)
+        self.problem = ""
+        self._level = level
+        self._outage = outage
+        self._connect_once = self._connection._connect
+        self._connection._connect = self._connect
         self._report = report
         self._call_from_thread = call_from_thread
         self._is_reached = True
@@ -189,6 +228,22 @@ class _Client(KazooClient):  # type: ignore[misc]
         super()._session_callback(state)
         if reported is SessionState.OVER:
             self._stopped.set()
+
+    def _connect(self, host: str, address: str, port: int) -> Any:
+        """In the connection's thread: one attempt to connect."""
+        try:
+            connected = self._connect_once(host, address, port)
+        except (SessionExpiredError, AuthFailedError):
+            raise
+        except Exception as error:
+            self._outage.failures += 1
+            failures = self._outage.failures
+            self.problem = f"{host}:{port}: {error}"
+            if failures.bit_count() == 1:  # the first, the second, the fourth and so on
+                log.log(self._level, "Cannot connect to ZooKeeper at %s (attempt %d); it is tried again", self.problem, failures)
+            raise
+        self._outage.failures, self.problem = 0, ""
+        return connected
 
     def _ping_if_reached(self, connect_timeout: float) -> None:
         """In the connection's thread: keep the session alive if a call of the ping before has been performed."""

@@ -103,9 +103,10 @@ class ClientSession(Protocol):
 
     @property
     def credentials(self) -> Credentials: ...
-
     @property
     def negotiated_ms(self) -> int: ...
+    @property
+    def problem(self) -> str: ...
 
     def start(self) -> None: ...
 
@@ -200,7 +201,7 @@ class ZooKeeperTree:
         opening, self._cancel_timer = self._opening, None
         self._stop_opening()
         if opening is not None:
-            opening.errback(_no_answer(self._servers))
+            opening.errback(_no_answer(self._servers, self._session.problem))
 
     def _stop_opening(self) -> None:
         self._opening = None
@@ -463,7 +464,7 @@ def end_session(
             ended.callback(state is SessionState.CONNECTED)
 
     session = open_session(servers, timeout_ms, call_from_thread=threads.call_from_thread, on_state=on_state, credentials=credentials)
-    cancel = threads.call_later(timeout_ms / 1000, lambda: ended.errback(_no_answer(servers)))
+    cancel = threads.call_later(timeout_ms / 1000, lambda: ended.errback(_no_answer(servers, session.problem)))
     session.start()
 
     async def end() -> bool:
@@ -476,8 +477,9 @@ def end_session(
     return Deferred.fromCoroutine(end())
 
 
-def _no_answer(servers: str) -> StartError:
-    return StartError(f"No ZooKeeper answers at {servers}: start it, or correct zookeeper.connect.")
+def _no_answer(servers: str, problem: str) -> StartError:
+    details = f" ({problem})" if problem else ""
+    return StartError(f"No ZooKeeper answers at {servers}: start it, or correct zookeeper.connect{details}.")
 
 
 def _stat(found: Any) -> Stat:

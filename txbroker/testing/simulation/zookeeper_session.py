@@ -38,6 +38,7 @@ class SimulatedSession:
     ) -> None:
         self.credentials: Credentials = credentials or (0, b"")
         self.negotiated_ms = timeout_ms
+        self.problem = ""
         self._process = process
         self._ensemble = ensemble
         self._servers = [server.partition(":")[0] for server in servers.split(",")]
