@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from kafka.protocol.admin import CreateTopicsRequest, DeleteTopicsRequest, IncrementalAlterConfigsRequest
 from kafka.protocol.consumer import OffsetCommitRequest
+from kafka.protocol.metadata import MetadataRequest
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
@@ -81,6 +82,13 @@ def registration(client: KazooClient, broker_id: int = 1) -> tuple[dict[str, Any
     except NoNodeError:
         return None
     return json.loads(data), found
+
+
+def controller_and_brokers(server: BrokerProcess) -> tuple[int, set[int]]:
+    """As this broker's metadata have them."""
+    with RawConnection(server.address) as connection:
+        found = connection.call(MetadataRequest(topics=[]), 1)
+    return found.controller_id, {broker.node_id for broker in found.brokers}
 
 
 def controller_is(client: KazooClient, broker_id: int) -> bool:
@@ -408,7 +416,7 @@ def test_a_clean_stop_moves_leadership_first(client: KazooClient, start: Start, 
     follower = 3 - leader
     assert brokers[leader].stop() == 0
     assert "controlled shutdown: this broker leads no partition that another one can lead" in brokers[leader].log()
-    until(lambda: controller_is(client, follower), "the other broker is the controller")
+    until(lambda: controller_and_brokers(brokers[follower]) == (follower, {follower}), "the other broker is the controller, and knows it")
     assert partition_state(client, name)[:2] == (follower, [follower])
     # No election followed the end of its session.
     assert partition_state(client, name)[2] == leader_epoch + 1

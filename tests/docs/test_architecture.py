@@ -25,6 +25,8 @@ LINES_MAX = 200
 TIME = 1_700_000_000_000
 PRODUCE, FETCH = "A produce request", "A fetch request"
 Step = tuple[str, str]  # file and function
+PARK: Step = ("api/parking.py", "park")
+END_OF_TURN: Step = ("action_queue.py", "ActionQueue.end_turn")
 
 # A broker that writes down which of the steps it takes.
 TRACED = """
@@ -87,7 +89,8 @@ def test_a_broker_takes_the_steps_in_their_order(traced: Traced) -> None:
         waiting.topics += fetch_request("synced", 0).topics  # a fetch of one partition without a session takes a shorter path
         before = len(traced.taken())
         consumer.send(waiting, 11)
-        until(lambda: ("api/parking.py", "park") in traced.taken()[before:], "the fetch waits")
+        # The turn in which it begins to wait must have ended: its last steps are also those of a produce.
+        until(lambda: END_OF_TURN in from_first(traced.taken()[before:], PARK), "the fetch waits")
         parked = len(traced.taken())
         request = produce_request("plain", small, acks=1)
         producer.send(request, 8)
@@ -103,6 +106,11 @@ def test_a_broker_takes_the_steps_in_their_order(traced: Traced) -> None:
     assert in_order(taken[parked:answered], steps(PRODUCE))
     completed = taken.index(("broker/event_wiring.py", "EventWiring._complete"), parked)
     assert in_order(taken[completed:answered], steps(FETCH)[woken:])
+
+
+def from_first(taken: list[Step], step: Step) -> list[Step]:
+    """The steps from the first one of this kind on."""
+    return taken[taken.index(step) :] if step in taken else []
 
 
 def in_order(taken: list[Step], expected: list[Step]) -> bool:
