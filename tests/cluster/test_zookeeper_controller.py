@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from random import Random
 from typing import Any
 
@@ -13,6 +14,7 @@ from tests.support.zookeeper_threads import QueuedThreads
 from txbroker.cluster import node_paths
 from txbroker.cluster.broker_ids import create_structure
 from txbroker.cluster.topics import NewTopic, TopicAdmin
+from txbroker.cluster.tree.interface import SessionExpired
 from txbroker.cluster.tree.zookeeper import ZooKeeperTree, open_zookeeper_tree
 from txbroker.names import TopicPartition
 
@@ -66,4 +68,5 @@ def test_a_topic_of_ten_thousand_partitions(zookeeper: str) -> None:
     assert threads.result(successor.children(node_paths.TOPICS)) == []
     assert successor._counts.disconnects == 0
     for broker in cluster.brokers.values():
-        threads.result(broker.tree.close())
+        with suppress(SessionExpired):  # on a loaded machine that of the broker that only waits may have ended
+            threads.result(broker.tree.close())

@@ -40,7 +40,7 @@ class Feature(Enum):
     HTTP = "sent an HTTP request to listener {listener}, which serves Kafka's protocol: metrics are served on txbroker.metrics.port"
     SASL = "requires SASL; listener {listener} is PLAINTEXT: set security.protocol=PLAINTEXT in the client"
     MISSING_API = (
-        "sent only ApiVersions and closed its connection: it requires an API that this broker does not have, probably SASL; "
+        "sent only ApiVersions and closed its connection: if it fails, it requires an API that this broker does not have, such as SASL; "
         "listener {listener} is PLAINTEXT: set security.protocol=PLAINTEXT in the client"
     )
     CONSUMER_PROTOCOL = (

@@ -213,6 +213,9 @@ def _delete(admin: Any, arguments: argparse.Namespace) -> None:
     if not names:
         return
     for result in admin.delete_topics(names, raise_errors=False)["topics"]:
+        if result["error_code"] == ErrorCode.REQUEST_TIMED_OUT:
+            waits = "its deletion ends when every broker with a replica of it has answered, also one that is stopped now"
+            raise CommandFailed(f"topic {result['name']} is marked for deletion: {waits}")
         if result["error_code"] != ErrorCode.NONE:
             raise broker_error(f"topic {result['name']} was not deleted", result["error_code"], result["error_message"])
         results(arguments).done(f"Deleted topic {result['name']}.", topic=result["name"], action="deleted")
