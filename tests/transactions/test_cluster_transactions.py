@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable
 
@@ -10,6 +11,8 @@ from confluent_kafka import TopicPartition as Place
 from kafka.protocol.admin import CreateTopicsRequest
 from kafka.protocol.metadata import CoordinatorType, FindCoordinatorRequest
 
+from tests.cli.commands import run
+from tests.support import raw_transactions as raw
 from tests.support.cluster import Cluster
 from tests.support.raw import RawConnection
 from tests.support.waiting import PATIENCE_S, until
@@ -132,3 +135,43 @@ def test_a_participant_that_is_away_and_a_coordinator_that_moves(start_cluster: 
     again.produce(name, b"next", partition=0)
     until_done(again.commit_transaction)
     assert read(cluster, name, 1, 2) == {"there": 1, "next": 1}
+
+
+def test_an_unclean_election_that_cuts_a_marker_leaves_a_transaction_that_is_found_and_aborted(
+    start_cluster: Callable[..., Cluster], name: str
+) -> None:
+    cluster = start_cluster(
+        kinds=("txbroker",) * 3, overrides={"transaction.state.log.min.isr": "1", "auto.leader.rebalance.enable": "false"}
+    )
+    controller = cluster.controller()
+    first, second = sorted(cluster.brokers.keys() - {controller})
+    server = "--bootstrap-server", cluster.brokers[controller].address
+    run("topics", *server, "--create", "--topic", name, "--replica-assignment", f"{first}:{second}",
+        "--config", "unclean.leader.election.enable=true")  # fmt: skip
+    sender = producer(cluster, name)
+    cluster.until_in_sync(name, STATE_TOPIC)
+    sender.begin_transaction()
+    sender.produce(name, b"on both", partition=0)
+    sender.flush(PATIENCE_S)
+    cluster.brokers[second].kill()
+    cluster.until_isr(name, 0, first)
+    until_done(sender.commit_transaction)
+    assert read(cluster, name, 1, 1) == {"on both": 1}
+    cluster.brokers[first].kill()
+    cluster.until(lambda: cluster.partitions(name)[0].leader < 0, "no replica in sync is left")
+    cluster.start_brokers([second])
+    cluster.until(lambda: cluster.partitions(name)[0].leader == second, "the replica without the marker leads")
+    run("produce", *server, "--topic", name, stdin="later\n")
+    with RawConnection(cluster.brokers[second].address) as connection:
+        assert (raw.latest(connection, name), raw.latest(connection, name, isolation=raw.READ_UNCOMMITTED)) == (0, 2)
+    (found,) = run("transactions", *server, "--json", "find-hanging", "--topic", name, "--max-transaction-timeout", "0")[0].splitlines()
+    assert (json.loads(found)["partition"], json.loads(found)["start_offset"]) == (0, 0)
+    run("transactions", *server, "abort", "--topic", name, "--partition", "0", "--start-offset", "0")
+    assert read(cluster, name, 1, 1) == {"later": 1}
+    cluster.start_brokers([first])
+    cluster.until_in_sync(name)
+    again = producer(cluster, name)
+    again.begin_transaction()
+    again.produce(name, b"next", partition=0)
+    until_done(again.commit_transaction)
+    assert read(cluster, name, 1, 2) == {"later": 1, "next": 1}
