@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer
 
+from tests.cli.commands import run as run_ours
 from tests.support.broker import BrokerProcess
 from tests.support.cache import KAFKA_NEW, KAFKA_OLD
 from tests.support.cluster import Cluster
@@ -77,13 +78,21 @@ def test_quotas_are_set_described_and_removed(start_broker: Callable[..., Server
     ]
     assert tool.described(*user("ANONYMOUS"), *client("c")) == ["user-principal 'ANONYMOUS', client-id 'c': consumer_byte_rate=3.0"]
     assert produced_throttle_ms(server.address, "t", "another") > 0
+    ours = [line for flags in (("--client-defaults",), ("--entity-type", "clients"), ("--user", "ANONYMOUS", "--client", "c"))
+            for line in run_ours("configs", "--bootstrap-server", server.address, "--describe", *flags)[0].splitlines()]
+    assert sorted(set(ours)) == sorted(
+        f"Quota configs for {line.replace(': ', ' are ', 1)}"
+        for line in (*tool.described("--entity-type", "clients"), *tool.described(*user("ANONYMOUS"), *client("c")))
+    )
     # They are in the metadata of the broker, also after a restart.
     server.restart()
     create_topic(server, "u")
     assert produced_throttle_ms(server.address, "u", "another") > 0
     tool = Quotas(server.address, release)
     tool("--alter", *client(""), "--delete-config", "producer_byte_rate")
-    tool("--alter", *client("c/1 ü"), "--delete-config", "producer_byte_rate,consumer_byte_rate,request_percentage")
+    done = run_ours("configs", "--bootstrap-server", server.address, "--alter", "--client", "c/1 ü",
+                    "--delete-config", "producer_byte_rate,consumer_byte_rate,request_percentage")[0]
+    assert done == "Completed updating config for client c/1 ü.\n"
     assert tool.described("--entity-type", "clients") == []
     assert produced_throttle_ms(server.address, "u", "another") == 0
 

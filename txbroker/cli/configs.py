@@ -1,4 +1,4 @@
-"""`txbroker configs`: show and change configurations of topics and brokers (Kafka's kafka-configs)."""
+"""`txbroker configs`: show and change configurations of topics and brokers, and quotas of clients (Kafka's kafka-configs)."""
 
 from __future__ import annotations
 
@@ -6,18 +6,19 @@ import argparse
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from txbroker.cli import clients
+from txbroker.cli import clients, quota_configs
 from txbroker.cli.arguments import add_client
 from txbroker.cli.failures import DONE, BadUsage, CommandFailed, broker_error, no_topic, warn
 from txbroker.cli.results import Column, Results, Row, cell, results
 from txbroker.errors import ErrorCode
 
 DESCRIPTION = """\
-Describe and alter the dynamic configurations of topics and brokers.
+Describe and alter the dynamic configurations of topics and brokers, and the quotas of users and client ids.
 
   txbroker configs --bootstrap-server 127.0.0.1:9092 --describe --entity-type topics --entity-name hello --all
   txbroker configs --bootstrap-server 127.0.0.1:9092 --alter --topic hello --add-config retention.ms=3600000,cleanup.policy=[compact,delete]
   txbroker configs --bootstrap-server 127.0.0.1:9092 --alter --entity-type brokers --entity-default --delete-config log.retention.ms
+  txbroker configs --bootstrap-server 127.0.0.1:9092 --alter --client reports --add-config consumer_byte_rate=1000000
 
 --describe without a name describes all topics, or all brokers and their defaults. A value that contains commas is enclosed in brackets.
 """
@@ -40,8 +41,6 @@ KINDS = {
     "client-metrics": Kind(16, "client-metric", 7),
     "groups": Kind(32, "group", 8),
 }
-# Types that Kafka's tool alters by other requests than those for configurations.
-ELSEWHERE = ("users", "clients", "ips")
 SERVED = ("topics", "brokers")
 AT_BROKERS = ("brokers", "broker-loggers")
 SOURCES = (
@@ -81,12 +80,19 @@ def add_parser(subparsers: Any) -> None:
     actions = parser.add_mutually_exclusive_group(required=True)
     actions.add_argument("--describe", dest="action", action="store_const", const="describe", help="describe the dynamic configurations")
     actions.add_argument("--alter", dest="action", action="store_const", const="alter", help="alter dynamic configurations")
-    type_help = "topics or brokers; or broker-loggers, client-metrics or groups, if the broker has them"
-    parser.add_argument("--entity-type", choices=(*KINDS, *ELSEWHERE), metavar="TYPE", help=type_help)
-    parser.add_argument("--entity-name", metavar="NAME", help="the name of a topic, or the id of a broker")
-    parser.add_argument("--entity-default", action="store_true", help="the defaults of all brokers")
+    type_help = "topics, brokers, users or clients (both for a client id of a user); or others, if the broker has them"
+    types = (*KINDS, *quota_configs.TYPES)
+    parser.add_argument("--entity-type", action="append", choices=types, metavar="TYPE", help=type_help)
+    name_help = "the name of a topic, a user or a client id, or the id of a broker"
+    parser.add_argument("--entity-name", dest="entity_names", action="append", metavar="NAME", help=name_help)
+    default_help = "the defaults of all brokers, users or client ids"
+    parser.add_argument("--entity-default", dest="entity_names", action="append_const", const=None, help=default_help)
     parser.add_argument("--topic", metavar="NAME", help="short for --entity-type topics --entity-name NAME")
     parser.add_argument("--broker", metavar="ID", help="short for --entity-type brokers --entity-name ID")
+    parser.add_argument("--user", metavar="NAME", help="short for --entity-type users --entity-name NAME")
+    parser.add_argument("--client", metavar="ID", help="short for --entity-type clients --entity-name ID")
+    parser.add_argument("--user-defaults", action="store_true", help="short for --entity-type users --entity-default")
+    parser.add_argument("--client-defaults", action="store_true", help="short for --entity-type clients --entity-default")
     parser.add_argument("--broker-defaults", action="store_true", help="short for --entity-type brokers --entity-default")
     parser.add_argument("--all", action="store_true", help="with --describe: all configurations, also those that are not set dynamically")
     add_help = "with --alter: the configurations to set; a value with commas: key=[a,b]"
@@ -126,6 +132,9 @@ def keys(text: str) -> list[str]:
 
 def run(arguments: argparse.Namespace) -> int:
     """Do the one action; BadUsage, CommandFailed."""
+    limited = quota_configs.parts(arguments)
+    if limited:
+        return _run_quotas(arguments, limited)
     kind, name = chosen(arguments)
     if arguments.action == "alter":
         changes = _changes(arguments)
@@ -142,35 +151,50 @@ def run(arguments: argparse.Namespace) -> int:
     return DONE
 
 
+def _run_quotas(arguments: argparse.Namespace, limited: list[quota_configs.Part]) -> int:
+    _check_action(arguments)
+    changes = quota_configs.numbers(_changes(arguments)) if arguments.action == "alter" else {}
+    with clients.administering(arguments) as admin:
+        if changes:
+            quota_configs.alter(admin, limited, changes, results(arguments))
+        else:
+            quota_configs.describe(admin, limited, results(arguments))
+    return DONE
+
+
 def chosen(arguments: argparse.Namespace) -> tuple[str, str | None]:
     """The type and the name of the entity (DEFAULT for the defaults, None for all entities); BadUsage."""
     short = [("topics", arguments.topic), ("brokers", arguments.broker), ("brokers", DEFAULT if arguments.broker_defaults else None)]
     given = [(kind, name) for kind, name in short if name is not None]
-    long = arguments.entity_type or arguments.entity_name is not None or arguments.entity_default
-    if len(given) + bool(long) != 1 or (long and not arguments.entity_type):
+    types, names = arguments.entity_type or [], arguments.entity_names or []
+    long = bool(types or names)
+    if len(given) + long != 1 or (long and (len(types) != 1 or len(names) > 1)):
         raise BadUsage("specify --entity-type and --entity-name, or one of --topic, --broker and --broker-defaults")
-    kind, name = given[0] if given else (arguments.entity_type, arguments.entity_name)
-    if kind in ELSEWHERE:
-        raise BadUsage(f"--entity-type {kind} has quotas and credentials, which this command does not support; choose topics or brokers")
-    if arguments.entity_default:
-        if kind != "brokers" or name is not None:
-            raise BadUsage("--entity-default is only valid with --entity-type brokers, without --entity-name")
+    kind, name = given[0] if given else (types[0], names[0] if names else None)
+    is_default = arguments.broker_defaults or names == [None]
+    if names == [None]:
+        if kind != "brokers":
+            raise BadUsage("--entity-default is only valid with --entity-type brokers, users and clients")
         name = DEFAULT
+    if name == "" and not is_default:
+        raise BadUsage("--entity-name must not be empty")
     _check(arguments, kind, name)
     return kind, name
 
 
 def _check(arguments: argparse.Namespace, kind: str, name: str | None) -> None:
-    altering = (arguments.add_config, arguments.add_config_file, arguments.delete_config)
-    if name == "" and not (arguments.entity_default or arguments.broker_defaults):
-        raise BadUsage("--entity-name must not be empty")
     if kind in AT_BROKERS and name and not (name.isascii() and name.isdecimal()):
         raise BadUsage(f"the name of a broker is its id, a number, not {name!r}")
+    if arguments.action == "alter" and name is None:
+        raise BadUsage("--alter needs --entity-name, or --entity-default for all brokers")
+    _check_action(arguments)
+
+
+def _check_action(arguments: argparse.Namespace) -> None:
+    altering = (arguments.add_config, arguments.add_config_file, arguments.delete_config)
     if arguments.action == "describe" and any(altering):
         raise BadUsage("--add-config, --add-config-file and --delete-config are only valid with --alter, not with --describe")
     if arguments.action == "alter":
-        if name is None:
-            raise BadUsage("--alter needs --entity-name, or --entity-default for all brokers")
         if not any(altering) or (arguments.add_config and arguments.add_config_file):
             raise BadUsage("--alter needs --add-config or --add-config-file, or --delete-config")
         if arguments.all:

@@ -96,7 +96,7 @@ def _notes(zookeeper: ZooKeeper, assignments: dict[str, TopicAssignment]) -> Ite
     limited = [name for kind in ("clients", "ips") for name in zookeeper.children(f"/config/{kind}")]
     limited += [name for name in zookeeper.children("/config/users") if not _scram(zookeeper, name)]
     if limited:
-        yield f"quotas of {counted(limited, 'entity')} are not imported: set them with kafka-configs"
+        yield f"quotas of {counted(limited, 'entity')} are not imported: set them with `txbroker configs`"
     tokens = zookeeper.children(_TOKENS)
     if tokens:
         yield f"{amount(len(tokens), 'delegation token')} cannot be imported: txbroker does not support delegation tokens"
