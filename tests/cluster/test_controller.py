@@ -254,6 +254,32 @@ def test_deletion_waits_for_a_broker_that_is_down() -> None:
     assert cluster.result(cluster.observer.exists(node_paths.topic("t"))) is None
 
 
+@pytest.mark.parametrize("victim", [1, 2, 3])
+def test_a_broker_dies_at_any_step_of_a_deletion(victim: int) -> None:
+    """The controller (1), the leader (2) or a follower (3), which returns later. Until then the topic cannot be created again."""
+    after: set[bool] = set()
+    for step in range(40):
+        cluster = cluster_of(1, 2, 3)
+        cluster.create_topic("t", (2, 3))
+        cluster.admin.delete("t")
+        for _ in range(step):
+            cluster.turns.step()
+        cluster.kill(victim)
+        requested = cluster.result(cluster.observer.exists(node_paths.deletion("t"))) is not None
+        exists = cluster.result(cluster.observer.exists(node_paths.topic("t"))) is not None
+        after.add(exists)
+        assert requested == exists or step == 0, step
+        cluster.start(victim)
+        if step == 0 and not requested:
+            continue  # it died before the request was written
+        assert cluster.result(cluster.observer.children(node_paths.TOPICS)) == [], step
+        assert cluster.result(cluster.observer.children(node_paths.DELETE_TOPICS)) == [], step
+        assert all(broker.image.topic("t") is None for broker in cluster.brokers.values()), step
+        cluster.create_topic("t", (2, 3))
+        assert cluster.state("t").leader == 2, step
+    assert after == ({False} if victim == 1 else {True, False}), "the deletion waits for a replica, and not for another broker"
+
+
 def test_a_new_controller_continues_a_deletion() -> None:
     cluster = cluster_of(1, 2)
     cluster.create_topic("t", (2,))

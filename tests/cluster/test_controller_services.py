@@ -189,6 +189,14 @@ def test_a_controlled_shutdown(cluster: FakeCluster) -> None:
     assert cluster.state("own").leader == 2
 
 
+def test_a_shutdown_does_not_wait_for_a_topic_that_is_being_deleted(cluster: FakeCluster) -> None:
+    cluster.kill(3)
+    cluster.result(cluster.admin.delete("t"))
+    assert cluster.result(cluster.observer.exists(node_paths.deletion("t"))) is not None, "it waits for broker 3"
+    response = shut_down(cluster, 2)
+    assert (response.error_code, response.remaining_partitions) == (0, [])
+
+
 def test_a_stopping_replica_does_not_join_an_isr(cluster: FakeCluster) -> None:
     shut_down(cluster, 3)
     assert only(alter(cluster, [1, 2, 3], leader_epoch=1, partition_epoch=1)).error_code == ErrorCode.INELIGIBLE_REPLICA
