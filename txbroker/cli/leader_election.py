@@ -97,9 +97,9 @@ def _elect(admin: Any, election_type: int, wanted: Iterable[Partition] | None) -
 def _show(shown: Results, kind: str, answers: dict[Partition, tuple[int, str | None]]) -> int:
     ordered = sorted(answers.items())
     if shown.as_json:
-        states = {ErrorCode.NONE: "elected", ErrorCode.ELECTION_NOT_NEEDED: "not_needed"}
+        states: dict[int, str] = {ErrorCode.NONE: "elected", ErrorCode.ELECTION_NOT_NEEDED: "not_needed"}
         for partition, (code, _) in ordered:
-            shown.json({"topic": partition.topic, "partition": partition.number, "state": states.get(ErrorCode(code), "failed")})
+            shown.json({"topic": partition.topic, "partition": partition.number, "state": states.get(code, "failed")})
     else:
         for code, sentence in (
             (ErrorCode.NONE, f"Successfully completed leader election ({kind.upper()}) for partitions"),
