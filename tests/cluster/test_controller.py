@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from typing import Any
 
 import pytest
+from twisted.internet.defer import Deferred
 
 from tests.cluster.brokers import LISTENER, FakeCluster
 from txbroker.cluster import node_paths
@@ -438,6 +440,28 @@ def test_another_controller_was_elected_in_between() -> None:
     cluster.run_later()
     assert cluster.controller.epoch == 8
     assert cluster.state("u").leader == 1
+
+
+def test_the_node_of_a_failed_term_is_deleted_by_another_one(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """What a broker reads from ZooKeeper may be old: the node that it finds is no longer there when it deletes it."""
+    cluster = cluster_of(1)
+    cluster.result(cluster.observer.set(node_paths.CONTROLLER_EPOCH, b"7"))
+    cluster.result(cluster.admin.create(new_topic("u", (1,))))
+    assert not cluster.brokers[1].controller.active
+    tree = cluster.brokers[1].tree
+    exists = type(tree).exists
+    deleted: list[Deferred[None]] = []
+
+    def exists_then_deleted(self: Any, path: str, *, watch: Any = None) -> Any:
+        found = exists(self, path, watch=watch)
+        if self is tree and not deleted:
+            deleted.append(cluster.observer.delete(node_paths.CONTROLLER))
+        return found
+
+    monkeypatch.setattr(type(tree), "exists", exists_then_deleted)
+    cluster.run_later()
+    assert deleted and cluster.controller.epoch == 8
+    assert "a controller step failed" not in caplog.text
 
 
 def test_a_session_that_expires_ends_the_term() -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import TypeVar
 
@@ -261,7 +262,8 @@ class Controller:
             return
         stat = await self._tree.exists(node_paths.CONTROLLER, watch=self._controller_watch)
         if stat is not None and stat.ephemeral_owner == self._tree.session_id:
-            await self._tree.delete(node_paths.CONTROLLER)  # left by a failed term of this broker: the next term needs a new epoch
+            with suppress(NoNode):  # deleted by another one, and this broker's server of ZooKeeper is behind
+                await self._tree.delete(node_paths.CONTROLLER)  # left by a failed term of this broker: the next term needs a new epoch
             stat = await self._tree.exists(node_paths.CONTROLLER, watch=self._controller_watch)
         if stat is not None:
             return
