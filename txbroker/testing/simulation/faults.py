@@ -14,6 +14,7 @@ from twisted.python.failure import Failure
 
 from txbroker.errors import NoSpace, StorageError
 from txbroker.testing.simulation.chance import stream
+from txbroker.testing.simulation.ensemble import LAG_S, Server
 from txbroker.testing.simulation.host_disk import HostDisk
 from txbroker.testing.simulation.plan import CONTROLLER, LEADER, Fault
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 RESTART_S = 1.0  # a supervisor starts a process again that has ended itself
 LOOK_S = 0.2
+BLACKOUT_S = 1.0  # disks are slow for so long before a blackout
 CLOCK_MS = 7_200_000
 
 
@@ -143,15 +145,24 @@ class Faults:
         return None
 
     def _blackout(self, host: BrokerHost, fault: Fault) -> bool | None:
-        """All brokers lose power together. Only topics that sync each message survive that."""
+        """All brokers lose power together, some of them while their disks are slow. Only topics that sync each message survive that."""
+        hosts = list(self._world.hosts.values())
         if not self._world.plan.durable:
             return False
-        for other in self._world.hosts.values():
-            if other.is_running:
-                other.kill(silent=True)
-                other.disk.power_cut(self._chance)
-                self._world.state.disk_lost(other)
-                self._down(other, fault.length_s * (0.5 + self._chance.random()))
+        for other in hosts:
+            if self._chance.random() < 0.5:
+                self._slow_disk(other, fault._replace(length_s=BLACKOUT_S, detail=self._chance.random()))
+
+        def cut() -> None:
+            self._world.trace.add("world", "the power fails")
+            for other in hosts:
+                if other.is_running:
+                    other.kill(silent=True)
+                    other.disk.power_cut(self._chance)
+                    self._world.state.disk_lost(other)
+                    self._down(other, fault.length_s * (0.5 + self._chance.random()))
+
+        self._after(BLACKOUT_S * self._chance.random(), cut)
         return None
 
     def _wipe(self, host: BrokerHost, fault: Fault) -> bool | None:
@@ -235,6 +246,17 @@ class Faults:
             network.slow_s[link] = 0.05 + fault.detail
         self._after(fault.length_s, lambda: [network.slow_s.pop(link, None) for link in links])
 
+    def _slow_link(self, host: BrokerHost, fault: Fault) -> bool | None:
+        """One link between two brokers, in one direction: what it carries comes after what was decided later."""
+        others = [other for other in self._world.hosts.values() if other is not host]
+        if not others:
+            return False
+        link = host.name, others[int(fault.detail * 1000) % len(others)].name
+        slow_s = self._world.network.slow_s
+        slow_s[link] = 0.3 + 2.5 * fault.detail
+        self._after(fault.length_s, lambda: slow_s.pop(link, None))
+        return None
+
     def _drop(self, host: BrokerHost, fault: Fault) -> bool | None:
         """The connections of a broker with one other host are reset."""
         return self._world.network.reset_some(host.name, fault.detail) or False
@@ -270,9 +292,11 @@ class Faults:
     def _lag_tree(self, host: BrokerHost, fault: Fault) -> None:
         """One server is behind the others."""
         servers = self._world.ensemble.servers
-        server = servers[int(fault.detail * 100) % len(servers)]
-        before, server.lag_s = server.lag_s, 0.1 + fault.detail
-        self._after(fault.length_s, lambda: setattr(server, "lag_s", before))
+        self._lag(servers[int(fault.detail * 100) % len(servers)], fault.length_s, 0.1 + fault.detail)
+
+    def _lag(self, server: Server, seconds: float, lag_s: float) -> None:
+        server.lag_s = lag_s
+        self._after(seconds, lambda: setattr(server, "lag_s", LAG_S))
 
     def _elect_tree(self, host: BrokerHost, fault: Fault) -> bool | None:
         if self._world.ensemble.electing:
@@ -287,6 +311,28 @@ class Faults:
             return False
         self._world.ensemble.end_session(session)
         return None
+
+    def _depose(self, host: BrokerHost, fault: Fault) -> bool | None:
+        """The controller's node is deleted, and the controller reads that last: its server is behind, and no broker reaches it."""
+        controller = self._world.hosts.get(self._world.state.controller or 0)
+        server = None if controller is None or not controller.sessions else controller.sessions[-1].server
+        if controller is None or server is None:
+            return False
+        self._lag(server, fault.length_s, fault.length_s)
+        others = [other.name for other in self._world.hosts.values() if other is not controller]
+        links = [(controller.name, other) for other in others] + [(other, controller.name) for other in others]
+        self._cut_links(links, fault.length_s * (0.5 + fault.detail))
+        self._world.ensemble.delete("/controller")
+        return None
+
+    def _bounce(self, host: BrokerHost, fault: Fault) -> bool | None:
+        """A session ends and the broker registers again before the controller, whose server is behind, reads that it has ended."""
+        controller = self._world.hosts.get(self._world.state.controller or 0)
+        server = None if controller is None or not controller.sessions else controller.sessions[-1].server
+        if server is None or controller is host:
+            return False
+        self._lag(server, fault.length_s, 0.5 + fault.detail)
+        return self._expire(host, fault)
 
     # Disks and clocks
 
@@ -357,7 +403,7 @@ class Faults:
         world = self._world
         world.network.heal()
         for server in world.ensemble.servers:
-            server.lag_s = 0.004
+            server.lag_s = LAG_S
         for host in world.hosts.values():
             host.slow_disk_s = 0.0
             disk = self._disk(host)

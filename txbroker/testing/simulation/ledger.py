@@ -135,6 +135,10 @@ class Ledger:
         if position >= seen.start and not seen.lost and not seen.compacted:
             self._report("I1", f"{consumer} cannot read {partition}@{position}: OFFSET_OUT_OF_RANGE, and it was readable before")
 
+    def not_fenced(self, consumer: str, partition: TopicPartition, asked: int, answered: int) -> None:
+        """A leader has answered a request that was made for another leader epoch."""
+        self._report("I4", f"{consumer} asked {partition} in leader epoch {asked}, and the leader of epoch {answered} has answered")
+
     def latest_seen(self, partition: TopicPartition) -> int:
         """How many answers of `latest` there were when a question begins."""
         return len(self.of(partition).latest)

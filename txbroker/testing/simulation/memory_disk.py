@@ -311,6 +311,10 @@ class MemoryDisk:
         other._storage = self._storage
         return other
 
+    def synced(self, path: str) -> int:
+        """So many bytes of a file survive a power cut."""
+        return self._storage.names.file(_normal(path)).synced
+
     def end_process(self) -> None:
         """The process of this disk ends without notice: its locks are released."""
         self._storage.locks = {path: owner for path, owner in self._storage.locks.items() if owner is not self}

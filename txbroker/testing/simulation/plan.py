@@ -91,6 +91,9 @@ KINDS: Mapping[str, tuple[float, float, float]] = {
     "slow_disk": (3.0, 0.5, 4.0),
     "blackout": (2.0, 0.3, 3.0),
     "refuse": (5.0, 0.3, 8.0),
+    "slow_link": (4.0, 0.5, 4.0),
+    "depose": (2.0, 2.0, 8.0),
+    "bounce": (2.0, 0.3, 2.0),
 }
 
 LIKELY = 0.35  # that a plan has faults of a kind
@@ -207,7 +210,7 @@ def _faults(seed: int, duration_s: float, *, brokers: int, durable: bool) -> tup
     storms = [SETTLE_S + chance.random() * (duration_s - SETTLE_S) for _ in range(chance.choice((0, 0, 1, 2, 4)))]
     faults: list[Fault] = []
     for kind in KINDS:
-        of_disks = durable and kind in ("power", "slow_disk")
+        of_disks = durable and kind in ("power", "slow_disk", "blackout")
         faults += _faults_of(
             stream(seed, f"faults {kind}"), kind, duration_s, intensity * (3 if of_disks else 1), 1.0 if of_disks else LIKELY
         )

@@ -14,7 +14,7 @@ from kazoo import exceptions
 from kazoo.protocol.states import WatchedEvent
 
 from txbroker.cluster.tree.kazoo_session import Credentials, SessionState
-from txbroker.testing.simulation.ensemble import Connection, Ensemble, Outcome, Session
+from txbroker.testing.simulation.ensemble import Connection, Ensemble, Outcome, Server, Session
 from txbroker.testing.simulation.network import End
 from txbroker.testing.simulation.process import Process
 
@@ -73,6 +73,11 @@ class SimulatedSession:
                 self._connection.end_session(close=self._connected)
             self._report(SessionState.OVER)
             self._fail(exceptions.ConnectionLoss)
+
+    @property
+    def server(self) -> Server | None:
+        """The server to which it is connected."""
+        return None if self._connection is None else self._connection.server
 
     def drop(self) -> None:
         """A fault: the connection is lost."""
@@ -163,7 +168,7 @@ class _ToServer:
 
     def __init__(self, owner: SimulatedSession, server: str) -> None:
         self._owner: SimulatedSession | None = owner
-        self._server = owner.ensemble.server(server)
+        self.server = owner.ensemble.server(server)
         self._process = owner.process
         self._end: End | None = None
         self._remote: Connection | None = None
@@ -173,7 +178,7 @@ class _ToServer:
     def dial(self, timeout_s: float) -> None:
         """Connect."""
         self._timer = self._process.callLater(timeout_s, self.drop)
-        self._end = self._server.ensemble.network.dial(self._process, self._server.name, 2181, self._connected, self._lost)
+        self._end = self.server.ensemble.network.dial(self._process, self.server.name, 2181, self._connected, self._lost)
         self._end.lost = lambda _: self._lost()
 
     def _connected(self, end: End) -> None:
@@ -193,7 +198,7 @@ class _ToServer:
 
     def _find(self, end: End) -> Connection | None:
         """The server's part of this connection."""
-        return next((connection for connection in self._server.connections if connection._end.peer is end), None)
+        return next((connection for connection in self.server.connections if connection._end.peer is end), None)
 
     def _opened(self, session: Session | None) -> None:
         if self._owner is not None:

@@ -30,17 +30,7 @@ BUGS: dict[str, Bug] = {
 
 # The simulation is too weak for these: they are run with `--bug`, and not by `make sim-bugs`.
 NOT_FOUND_YET = frozenset({
-    "producers_cleared_by_truncation",
-    "producers_kept_by_truncation",
-    "leader_acknowledges_unsynced",
-    "follower_acknowledges_unsynced",
-    "watermark_before_truncation",
-    "latest_offset_of_a_new_leader",
-    "epochs_not_fenced",
-    "writes_not_fenced",
     "isr_of_any_version",
-    "restart_not_noticed",
-    "no_second_election",
     "old_roles_accepted",
 })  # fmt: skip
 

@@ -156,4 +156,6 @@ class Consumer:
         (answer,) = [answer for topic in response.topics for answer in topic.partitions]
         if answer.error_code:
             raise NotAvailable(ErrorCode(answer.error_code).name)
+        if timestamp == -1 and answer.leader_epoch != epoch:
+            self._ledger.not_fenced(self.name, partition, epoch, answer.leader_epoch)
         return answer.leader_epoch, answer.offset

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from txbroker.cluster import node_paths
 from txbroker.cluster.node_data import PartitionState, decode_controller_epoch, decode_state, decode_topic
@@ -216,6 +216,19 @@ class ClusterState:
             if end is not None and end < leader.high_watermark:
                 text = f"the high watermark is {leader.high_watermark}, and b{member} of the ISR {state.isr} ends at {end}"
                 self._violate("I6", f"{who}: {text}")
+            if self._world.plan.durable and leader.high_watermark > 0:
+                self._check_synced(member, name, leader.high_watermark, who)
+
+    def _check_synced(self, member: int, name: TopicPartition, high_watermark: int, who: str) -> None:
+        """With flush.messages=1 every member of the ISR has synced what is committed (I1)."""
+        replica = self._replicas.get(member, {}).get(name)
+        if replica is None or replica.partition.log.log_end_offset < high_watermark:
+            return
+        log = replica.partition.log
+        region: Any = log.read(high_watermark - 1, 1, offset_end=high_watermark, whole_first_batch=True).region
+        synced = self._world.hosts[member].disk.synced(region.file.path)
+        if synced < region.position + region.length:
+            self._violate("I1", f"{who}: {high_watermark - 1} is committed, and b{member} of the ISR has not synced it")
 
     def ended(self, host: BrokerHost) -> None:
         """A process has ended."""
