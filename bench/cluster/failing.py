@@ -36,12 +36,23 @@ CONTROLLER = Work(
     "that broker until all its replicas are in sync",
     (Figure("no controller", "s", less=True, digits=1), Figure("restart", "s", less=True, digits=1)),
 )
+UNGUARDED = Work(
+    "cluster-failover-unguarded",
+    f"the same without the process that ends the session of a killed txbroker; ZooKeeper's session is {SESSION_MS / 1000:g} s",
+    LEADER.figures,
+)
+SMALL_CONTROLLER = Work(
+    "cluster-failover-controller",
+    f"kill -9 of the controller to the next topic that is created; ZooKeeper's session is {SESSION_MS / 1000:g} s",
+    (Figure("no controller", "s", less=True, digits=2),),
+)
 IDLE = Work(
     "cluster-idle",
     f"{BROKERS} brokers without clients and topics",
     (Figure("CPU", "cores", less=True, digits=3), Figure("memory", "MB", less=True)),
 )
-WORKS = (IDLE, LEADER, CONTROLLER)
+WORKS = (IDLE, LEADER, UNGUARDED, SMALL_CONTROLLER, CONTROLLER)
+GUARD = "txbroker.failover.on.process.end"
 _numbers = itertools.count(1)
 
 
@@ -56,7 +67,16 @@ def idles(clusters: Mapping[str, Cluster], settings: Settings) -> Iterator[Outco
 def failovers(clusters: Mapping[str, Cluster], settings: Settings) -> Iterator[Outcome]:
     """Leaders are killed, on both clusters in turn."""
     outcome = Outcome(LEADER)
-    in_turn(outcome, {name: partial(_leader_killed, clusters[name]) for name in (TXBROKER, KAFKA)}, settings.rounds, None)
+    leaders = {name: partial(_leader_killed, clusters[name]) for name in (TXBROKER, KAFKA)}
+    in_turn(outcome, leaders, settings.rounds, None)
+    yield outcome
+    outcome = Outcome(SMALL_CONTROLLER)
+    in_turn(outcome, {name: partial(_controller_killed_small, clusters[name]) for name in (TXBROKER, KAFKA)}, settings.rounds, None)
+    yield outcome
+    outcome = Outcome(UNGUARDED)
+    _restart(clusters[TXBROKER], {GUARD: "false"})
+    in_turn(outcome, leaders, settings.rounds, None)
+    _restart(clusters[TXBROKER], {GUARD: "true"})
     yield outcome
 
 
@@ -105,6 +125,15 @@ def _leader_killed(cluster: Cluster) -> Sample:
     return {"silence": silence_s}
 
 
+def _restart(cluster: Cluster, overrides: Mapping[str, str]) -> None:
+    """Start the brokers again, one after the other, with other values of some keys."""
+    for broker_id, server in cluster.brokers.items():
+        server.stop()
+        server.overrides.update(overrides)
+        cluster.start_brokers([broker_id])
+    cluster.until_in_sync()
+
+
 def _fill(cluster: Cluster, partitions: int) -> list[str]:
     """Create topics with so many partitions; their names."""
     topics = []
@@ -112,6 +141,17 @@ def _fill(cluster: Cluster, partitions: int) -> list[str]:
         topics.append(f"many-{next(_numbers)}")
         cluster.create_topic(topics[-1], min(partitions - start, PARTITIONS_OF_A_TOPIC), BROKERS)
     return topics
+
+
+def _controller_killed_small(cluster: Cluster) -> Sample:
+    victim = cluster.controller()
+    killed_s = time.monotonic()
+    cluster.brokers[victim].kill()
+    cluster.create_topic(f"after-{next(_numbers)}", 1, BROKERS - 1)
+    silence_s = time.monotonic() - killed_s
+    cluster.start_brokers([victim])
+    cluster.until_in_sync()
+    return {"no controller": silence_s}
 
 
 def _controller_killed(cluster: Cluster, topics: Sequence[str]) -> Sample:

@@ -11,7 +11,7 @@ from bench.measures import Outcome, Settings
 from bench.report import HEADER, conditions, facts, json_lines, read, rows
 from tests.support.cache import KAFKA_NEW, KAFKA_OLD
 
-WORKS = (failing.IDLE, *producing.WORKS.values(), failing.LEADER, failing.CONTROLLER)
+WORKS = (failing.IDLE, *producing.WORKS.values(), failing.LEADER, failing.UNGUARDED, failing.SMALL_CONTROLLER, failing.CONTROLLER)
 SAMPLES, PAGE, PLOT = "cluster.jsonl", "CLUSTER.md", "cluster.svg"
 TITLE = "Three brokers of txbroker and of Apache Kafka 3.9"
 

@@ -25,6 +25,7 @@ class TopicsHarness:
         self.trees = MemoryTrees(self.turns.call_soon)
         self.tree = self.trees.session()
         self.brokers: dict[int, str | None] = {1: None, 2: None, 3: None}
+        self.suspected: set[int] = set()
         self.random_bytes: Callable[[int], bytes] = Random(3).randbytes
         self.result(create_structure(self.tree))
 
@@ -38,6 +39,7 @@ class TopicsHarness:
             replication_factor=2,
             random=Random(1),
             random_bytes=self.random_bytes,
+            suspected=lambda: self.suspected,
         )
 
     def validate(self, configs: Mapping[str, str | None]) -> None:
@@ -218,3 +220,12 @@ def test_concurrent_enlargements(harness: TopicsHarness) -> None:
     harness.result(first)
     harness.result(second)
     assert len(harness.stored("t").partitions) == 5
+
+
+def test_suspected_brokers_get_replicas_only_if_there_are_too_few_others() -> None:
+    topics = TopicsHarness()
+    topics.suspected = {2}
+    topics.create("two", partition_count=4, replication_factor=2)
+    topics.create("three", partition_count=4, replication_factor=3)
+    assert {frozenset(partition.replicas) for partition in topics.stored("two").partitions.values()} == {frozenset({1, 3})}
+    assert {len(partition.replicas) for partition in topics.stored("three").partitions.values()} == {3}

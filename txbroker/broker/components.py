@@ -308,6 +308,7 @@ class Components:
             replication_factor=config.int("default.replication.factor"),
             random=world.random,
             random_bytes=world.random_bytes,
+            suspected=self.suspected,
         )
 
     def _topic_creation(self, admin: TopicAdmin) -> TopicCreation:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random
@@ -59,8 +59,11 @@ class TopicAdmin:
         replication_factor: int,
         random: Random,
         random_bytes: Callable[[int], bytes],
+        suspected: Callable[[], Collection[int]] = tuple,
     ) -> None:
-        """`brokers`: live brokers and their racks. `partition_count`, `replication_factor`: num.partitions, default.replication.factor."""
+        """`brokers`: live brokers and their racks; those that are `suspected` to be gone get replicas only if there are too few others.
+
+        `partition_count`, `replication_factor`: num.partitions, default.replication.factor."""
         self._tree = tree
         self._brokers = brokers
         self._validate_configs = validate_configs
@@ -68,6 +71,7 @@ class TopicAdmin:
         self._replication_factor = replication_factor
         self._random = random
         self._random_bytes = random_bytes
+        self._suspected = suspected
         self._deleting: set[str] = set()
         self._deleted: Callable[[str], None] = lambda name: None
 
@@ -151,7 +155,12 @@ class TopicAdmin:
         count = self._partition_count if topic.partition_count == FROM_DEFAULT else topic.partition_count
         factor = self._replication_factor if topic.replication_factor == FROM_DEFAULT else topic.replication_factor
         _check_count(count)
-        return place(self._brokers(), count, factor, self._random)
+        return place(self._brokers_for(factor), count, factor, self._random)
+
+    def _brokers_for(self, replication_factor: int) -> Mapping[int, str | None]:
+        brokers, suspected = self._brokers(), self._suspected()
+        trusted = {broker_id: rack for broker_id, rack in brokers.items() if broker_id not in suspected}
+        return trusted if len(trusted) >= replication_factor else brokers
 
     def _checked(
         self, assignments: Assignments, *, first_partition: int, replication_factor: int | None = None

@@ -12,6 +12,7 @@ from twisted.python.failure import Failure
 from txbroker.cluster.controller.controller_context import LiveBroker
 from txbroker.cluster.controller.request_batch import ControllerRequest
 from txbroker.cluster.controller.waiting_requests import WaitingRequests
+from txbroker.errors import BrokerError, ErrorCode
 from txbroker.wire.schema import Response
 
 log = logging.getLogger("txbroker.controller")
@@ -94,5 +95,8 @@ class _Queue:
     def _lost(self, request: ControllerRequest, failure: Failure) -> None:
         self._in_flight = False
         if not self._closed:
-            log.error("failed to send %s to broker %d: %s", type(request).__name__, self._broker_id, failure.getErrorMessage())
+            replaced = failure.check(BrokerError) and failure.value.code == ErrorCode.STALE_CONTROLLER_EPOCH  # type: ignore[union-attr]
+            # This broker can know of the next controller from its requests, before ZooKeeper has reported the election.
+            level, name = logging.WARNING if replaced else logging.ERROR, type(request).__name__
+            log.log(level, "failed to send %s to broker %d: %s", name, self._broker_id, failure.getErrorMessage())
         self._next()

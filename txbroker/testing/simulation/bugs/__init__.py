@@ -32,6 +32,8 @@ BUGS: dict[str, Bug] = {
 NOT_FOUND_YET = frozenset({
     "isr_of_any_version",
     "old_roles_accepted",
+    "suspect_replaced_by_any_replica",
+    "suspicion_not_fenced",
 })  # fmt: skip
 
 

@@ -8,15 +8,16 @@ from typing import Any
 
 from txbroker.broker.membership import Membership
 from txbroker.client.client_errors import Closed
+from txbroker.cluster import node_paths
 from txbroker.cluster.controller import election_rules, isr_changes, leadership, term
 from txbroker.cluster.controller.controller import Controller
 from txbroker.cluster.controller.fenced_writes import StateNodes
 from txbroker.cluster.controller.outgoing_requests import OutgoingRequests
 from txbroker.cluster.controller.term import ControllerTerm
-from txbroker.cluster.node_data import PartitionState
+from txbroker.cluster.node_data import PartitionState, decode_controller_epoch, encode_controller
 from txbroker.cluster.own_broker import OwnBroker
 from txbroker.cluster.replicas import Replicas
-from txbroker.cluster.tree.interface import Op
+from txbroker.cluster.tree.interface import BadVersion, Create, NodeExists, NoNode, Op
 from txbroker.cluster.tree.zookeeper import ZooKeeperTree
 from txbroker.peers.peer_channel import PeerChannel
 from txbroker.testing.simulation.bugs.patching import Patch
@@ -198,6 +199,68 @@ def leader_without_election() -> list[Patch]:
     return [Patch(leadership, "elect_offline", lambda state, replicas, online, *, unclean: None)]
 
 
+def suspect_stays_in_the_isr() -> list[Patch]:
+    """A suspected leader loses its leadership, and stays in the ISR: the new leader waits for a broker that may be gone."""
+    without_suspects = election_rules.without_suspects
+
+    def broken(state: PartitionState, replicas: Any, online: Any, suspected: Any) -> PartitionState | None:
+        changed = without_suspects(state, replicas, online, suspected)
+        return None if changed is None else replace(changed, isr=state.isr)
+
+    return [Patch(leadership, "without_suspects", broken)]
+
+
+def suspect_replaced_by_any_replica() -> list[Patch]:
+    """A suspected leader is replaced by any other online replica, in the ISR or not."""
+
+    def broken(state: PartitionState, replicas: Sequence[int], online: Any, suspected: Any) -> PartitionState | None:
+        leader = next((replica for replica in replicas if replica in online and replica not in suspected), None)
+        if leader is None or state.leader not in suspected:
+            return None
+        return election_rules._next(state, leader, (leader,))
+
+    return [Patch(leadership, "without_suspects", broken)]
+
+
+def suspicion_not_fenced() -> list[Patch]:
+    """The write that replaces a suspected leader checks neither the controller epoch nor the state's version."""
+
+    async def broken(self: leadership.Leadership, partitions: Any) -> list[Any]:
+        left = []
+        for name in partitions:
+            state = self._context.states.get(name)
+            replicas = self._context.assignment(name).replicas
+            suspected = self._context.suspected
+            changed = state and election_rules.without_suspects(state, replicas, self._context.online(name), suspected)
+            if changed:
+                changed = replace(changed, controller_epoch=self._epoch)
+                stat = await self._tree.set(node_paths.state(name), changed.encode())
+                self._context.states[name] = replace(changed, partition_epoch=stat.version)
+                left.append(name)
+        return left
+
+    return [Patch(leadership.Leadership, "leave", broken)]
+
+
+def takeover_without_an_epoch() -> list[Patch]:
+    """A broker that replaces a suspected controller does not raise the controller epoch: both act."""
+    write_election = Controller._write_election
+
+    async def broken(self: Controller, suspected: Any = None) -> tuple[int, int] | None:
+        replaced = await self._nodes_of(suspected) if suspected else None
+        if replaced is None:
+            return await write_election(self) if suspected is None else None
+        data, stat = await self._tree.get(node_paths.CONTROLLER_EPOCH)
+        controller = Create(node_paths.CONTROLLER, encode_controller(self._broker_id, self._now_ms()), ephemeral=True)
+        try:
+            await self._tree.multi([*replaced, controller])
+        except (NoNode, NodeExists, BadVersion):
+            return None
+        return decode_controller_epoch(data), stat.version
+
+    return [Patch(Controller, "_write_election", broken)]
+
+
 BUGS: dict[str, Callable[[], list[Patch]]] = {
     bug.__name__: bug
     for bug in (
@@ -219,5 +282,9 @@ BUGS: dict[str, Callable[[], list[Patch]]] = {
         not_registered_again,
         controller_does_not_resign,
         leader_without_election,
+        suspect_stays_in_the_isr,
+        suspect_replaced_by_any_replica,
+        suspicion_not_fenced,
+        takeover_without_an_epoch,
     )
 }

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from txbroker.cluster import node_paths
-from txbroker.cluster.node_data import PartitionState, decode_controller_epoch, decode_state, decode_topic
+from txbroker.cluster.node_data import NO_LEADER, PartitionState, decode_controller_epoch, decode_state, decode_topic
 from txbroker.cluster.partition import Partition
+from txbroker.cluster.tree.znodes import Node
 from txbroker.errors import BrokerError
 from txbroker.names import OFFSETS_TOPIC, TopicPartition, java_hash
 from txbroker.testing.simulation.ensemble import Transaction
@@ -280,12 +281,7 @@ class ClusterState:
     # ZooKeeper
 
     def _committed(self, transaction: Transaction) -> None:
-        for path, node in transaction.changes.items():
-            if path == node_paths.CONTROLLER_EPOCH and node is not None:
-                epoch = decode_controller_epoch(node.data)
-                if epoch < self._controller_epoch:
-                    self._violate("I7", f"the controller epoch went back from {self._controller_epoch} to {epoch}")
-                self._controller_epoch = epoch
+        self._check_controller(transaction.changes.get(node_paths.CONTROLLER), transaction.changes.get(node_paths.CONTROLLER_EPOCH))
         for path, node in transaction.changes.items():
             if path.endswith("/state") and path.startswith(node_paths.TOPICS):
                 parts = path.split("/")
@@ -296,6 +292,16 @@ class ClusterState:
                     if before is None or (before.leader, before.leader_epoch, before.isr) != (state.leader, state.leader_epoch, state.isr):
                         self._world.trace.add("tree", f"{name}: leader {state.leader}, epoch {state.leader_epoch}, ISR {state.isr}")
                     self._check_state(name, before, state)
+
+    def _check_controller(self, controller: Node | None, epoch_node: Node | None) -> None:
+        """The nodes that a transaction has written, if any: a controller has a newer epoch than the one before it."""
+        before = self._controller_epoch
+        if epoch_node is not None:
+            self._controller_epoch = decode_controller_epoch(epoch_node.data)
+            if self._controller_epoch < before:
+                self._violate("I7", f"the controller epoch went back from {before} to {self._controller_epoch}")
+        if controller is not None and self._controller_epoch == before:
+            self._violate("I7", f"/controller became {controller.data!r}, and the controller epoch is still {before}")
 
     def _check_state(self, name: TopicPartition, before: PartitionState | None, state: PartitionState) -> None:
         text = f"{name}: {before} became {state}"
@@ -313,11 +319,18 @@ class ClusterState:
             self._violate("I1", f"{text}: the leader was not in the ISR")
         if not set(state.isr) & set(before.isr):
             self._violate("I1", f"{text}: no replica of the ISR remains")
+        if before.leader in state.isr and state.leader not in (NO_LEADER, before.leader, self._preferred(name)):
+            self._violate("I6", f"{text}: the leader was replaced, and is in the ISR")
         for member in set(state.isr) - set(before.isr):
             end = self._ends.get((member, name), 0)
             committed = self._committed_end(name)
             if end is not None and end < committed:
                 self._violate("I6", f"{text}: b{member} joins and ends at {end}, and {committed} is committed")
+
+    def _preferred(self, name: TopicPartition) -> int | None:
+        """The leader that an operator, or the balancing, may elect while the one before it is well."""
+        node = self._world.ensemble.nodes.get(node_paths.topic(name.topic))
+        return None if node is None else decode_topic(node.data).partitions[name.partition].replicas[0]
 
     def _committed_end(self, name: TopicPartition) -> int:
         node = self._world.ensemble.nodes.get(node_paths.topic(name.topic))
