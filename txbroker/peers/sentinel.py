@@ -21,7 +21,7 @@ from txbroker.clock import DelayedCall
 
 REFUSALS_MIN = 2
 AGAIN_S = 0.05  # after the first refusal
-RETRY_S = 1.0  # after every other failure, and after a connection that was shorter than this
+RETRY_S = 1.0  # after every other failure, and after two connections in succession that were shorter than this
 CONNECT_TIMEOUT_S = 10.0
 ADDRESS_S = 0.01  # until the next address of a name is tried, and, in Twisted, until the failure of the last one is reported
 
@@ -40,6 +40,7 @@ class Sentinel:
         self._connection: _Silent | None = None
         self._timer: DelayedCall | None = None
         self._connected_s = 0.0
+        self._was_short = False  # the last connection
         self._lost = False  # there was a connection before
         self._refusals = 0  # one after the other, since then
         self._reported = False
@@ -84,8 +85,9 @@ class Sentinel:
             return
         self._connection = None
         self._lost = True
-        lasted_s = self._reactor.seconds() - self._connected_s
-        self._later(0.0 if lasted_s >= RETRY_S else RETRY_S)
+        short, was_short = self._reactor.seconds() - self._connected_s < RETRY_S, self._was_short
+        self._was_short = short
+        self._later(RETRY_S if short and was_short else 0.0)
 
     def _failed(self, failure: Failure) -> None:
         self._attempt = None
