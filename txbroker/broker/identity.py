@@ -14,12 +14,10 @@ from txbroker.cluster.tree.interface import Tree
 from txbroker.cluster.tree.sqlite import FILE_NAME
 from txbroker.config.resolve import BrokerConfig
 from txbroker.errors import StartError
-from txbroker.log import directory_names
 from txbroker.log.directories import LogDirectories
-from txbroker.log.directory_names import DirectoryState
 from txbroker.log.disk import Disk
 from txbroker.log.meta_properties import Identity
-from txbroker.logtools.process_directories import process_directories
+from txbroker.logtools.process_directories import first_log, process_directories
 from txbroker.names import id_to_text
 
 CONNECT_S = 10.0
@@ -98,16 +96,6 @@ def _refuse_foreign(disk: Disk, online: Sequence[str]) -> None:
                 f"{directory} has logs, such as {name}, but no directory of log.dirs has the metadata of their topics ({FILE_NAME}): "
                 "use `txbroker import` to take over the data and metadata of Apache Kafka, or choose another log.dirs"
             )
-
-
-def first_log(disk: Disk, directory: str) -> str | None:
-    """The name of a log in this directory, None if it has none. Deleted logs, and those that a cluster does not have, do not count."""
-    for name in disk.names(directory):
-        parsed = directory_names.parse(name)
-        is_log = parsed is not None and parsed.state in (DirectoryState.IN_USE, DirectoryState.FUTURE)
-        if is_log and disk.is_directory(f"{directory}/{name}"):
-            return name
-    return None
 
 
 async def identify(

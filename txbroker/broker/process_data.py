@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from txbroker.broker.identity import first_log
 from txbroker.cluster import node_paths
 from txbroker.cluster.node_data import MalformedNode, decode_topic
 from txbroker.cluster.tree.sqlite import FILE_NAME
@@ -16,7 +15,7 @@ from txbroker.errors import StartError
 from txbroker.log import meta_properties
 from txbroker.log.disk import Disk
 from txbroker.log.meta_properties import Identity
-from txbroker.logtools.process_directories import process_directories
+from txbroker.logtools.process_directories import first_log, process_directories
 from txbroker.names import TopicPartition, amount
 
 MOVE = "move all their replicas to other brokers first (txbroker reassign-partitions), while all processes run"

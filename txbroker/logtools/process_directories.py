@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from txbroker.config.process_layout import process_directory, process_number
 from txbroker.errors import StorageError
-from txbroker.log import meta_properties
+from txbroker.log import directory_names, meta_properties
+from txbroker.log.directory_names import DirectoryState
 from txbroker.log.disk import Disk
 
 
@@ -44,3 +45,13 @@ def metadata_directories(paths: Sequence[str]) -> list[str]:
         if process_number(name) is not None:
             found.append(parent)
     return list(dict.fromkeys(found))
+
+
+def first_log(disk: Disk, directory: str) -> str | None:
+    """The name of a log in this directory, None if it has none. Deleted logs, and those that a cluster does not have, do not count."""
+    for name in disk.names(directory):
+        parsed = directory_names.parse(name)
+        is_log = parsed is not None and parsed.state in (DirectoryState.IN_USE, DirectoryState.FUTURE)
+        if is_log and disk.is_directory(f"{directory}/{name}"):
+            return name
+    return None
