@@ -12,7 +12,7 @@ BIN := $(VENV)/bin
 export TXBROKER_TEST_CACHE ?= $(CURDIR)/.cache
 
 .DEFAULT_GOAL := help
-.PHONY: help venv run test unit sim sim-bugs prepare lint generated fuzz crash chaos crash-transactions crash-mirror crash-spark damage failovers soak overload bench bench-pipeline bench-cluster scale profile compat compat-cluster demo demo-spark docs clean
+.PHONY: help venv run test unit sim sim-bugs prepare lint generated fuzz crash chaos crash-transactions crash-mirror crash-spark damage failovers soak overload bench bench-pipeline bench-cluster bench-processes scale profile compat compat-cluster demo demo-spark docs clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -130,6 +130,9 @@ bench: prepare $(VENV)/.installed-bench  ## measure every load on txbroker and A
 
 bench-cluster: prepare $(VENV)/.installed-bench  ## measure three brokers beside three of Apache Kafka 3.9: bench/CLUSTER.md (ARGS=...)
 	@$(BIN)/python -m bench cluster $(ARGS)
+
+bench-processes: prepare $(VENV)/.installed-bench  ## measure --processes 2 beside one process and Apache Kafka: bench/PROCESSES.md (ARGS=...)
+	@$(BIN)/python -m bench processes $(ARGS)
 
 bench-pipeline: prepare $(VENV)/.installed-bench  ## measure Spark's jobs, and the mirror beside MirrorMaker 2: bench/PIPELINE.md (ARGS=...)
 	@$(BIN)/python -m bench pipeline $(ARGS)

@@ -21,6 +21,7 @@ SCALE = "scale"
 PIPELINE = "pipeline"
 CLUSTER = "cluster"
 CLEANER_SCHEDULE = "cleaner-schedule"
+PROCESSES = "processes"
 HERE = Path(__file__).resolve().parent
 README = HERE.parent / "README.md"
 QUICK = Settings(seconds=2.0, warmup_s=0.5, first_warmup_s=4.0, scale=0.2)
@@ -45,6 +46,7 @@ def _arguments(arguments: Sequence[str]) -> argparse.Namespace:
         f"`python -m bench {SCALE} --help`: how costs grow with connections, partitions and groups. "
         f"`python -m bench {PIPELINE} --help`: Spark's jobs and the mirror. "
         f"`python -m bench {CLUSTER} --help`: three brokers. "
+        f"`python -m bench {PROCESSES} --help`: several processes on one machine. "
         f"`python -m bench {CLEANER_SCHEDULE} --help`: the cost of the log cleaner's two schedules."
     )
     parser.add_argument("--quick", action="store_true", help="a short run that checks that everything works; its figures mean nothing")
@@ -75,6 +77,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from bench.cluster.main import main as cluster
 
         return cluster(arguments[1:])
+    if arguments[:1] == [PROCESSES]:
+        from bench.processes import main as processes
+
+        return processes(arguments[1:])
     if arguments[:1] == [CLEANER_SCHEDULE]:
         from bench.cleaner_schedule import main as cleaner_schedule
 

@@ -1,10 +1,11 @@
 """A load of prepared requests over raw connections: measures the broker, not a client library.
 
     from bench.rawload import Load, run
-    print(run(Load("127.0.0.1", 9092, [[frame]], connections=16, depth=8, seconds=5), pid=broker_pid))
+    print(run(Load("127.0.0.1", 9092, [[frame]], connections=16, depth=8, seconds=5), broker_pid))
 
 A frame is a whole request: size, header and body. Connection number i sends the frames in `frames[i % len(frames)]` in turn, with `depth`
-requests in flight; responses are counted and discarded. Produce requests with acks=0 have no response and cannot be measured with this.
+requests in flight; responses are counted and discarded. With `ports`, it connects to `ports[i % len(ports)]`. Produce requests with acks=0
+have no response and cannot be measured with this.
 Nothing is encoded or decoded during the measurement, so one process handles several hundred thousand small responses per second;
 `processes` divides the connections. It works with any broker that speaks Kafka's protocol.
 
@@ -44,11 +45,12 @@ class Load:
     seconds: float = 5.0
     warmup_s: float = 1.0
     processes: int = 1
+    ports: Sequence[int] = ()
 
 
 @dataclass(frozen=True)
 class Result:
-    """Rates in the measured time, latencies of a sample of requests, and CPU and memory of `pid` if it was given."""
+    """Rates in the measured time, latencies of a sample of requests, and CPU and memory of `pids` together if they were given."""
 
     answers_per_s: float
     bytes_in_per_s: float
@@ -65,8 +67,10 @@ class Result:
 class _Client:
     """One connection: keeps `depth` requests in flight."""
 
-    def __init__(self, load: Load, frames: Sequence[bytes]) -> None:
-        self.socket = socket.create_connection((load.host, load.port), _CONNECT_S)
+    def __init__(self, load: Load, number: int) -> None:
+        frames = load.frames[number % len(load.frames)]
+        ports = load.ports or (load.port,)
+        self.socket = socket.create_connection((load.host, ports[number % len(ports)]), _CONNECT_S)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.socket.setblocking(False)
         self.answers = self.bytes_in = self.bytes_out = 0
@@ -146,7 +150,7 @@ class _Client:
 
 
 def _work(load: Load, numbers: Sequence[int], pipe: Pipe) -> None:
-    clients = {c.socket.fileno(): c for c in (_Client(load, load.frames[i % len(load.frames)]) for i in numbers)}
+    clients = {c.socket.fileno(): c for c in (_Client(load, i) for i in numbers)}
     poll = select.epoll()
     for fd in clients:
         poll.register(fd, select.EPOLLIN)
@@ -197,7 +201,7 @@ def rss_mb(pid: int) -> float:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
-def run(load: Load, pid: int | None = None) -> Result:
+def run(load: Load, *pids: int) -> Result:
     """Run the load and return its result. Blocks for the warm-up and the measured time."""
     context = multiprocessing.get_context("fork")
     pipes, workers = [], []
@@ -209,9 +213,9 @@ def run(load: Load, pid: int | None = None) -> Result:
         pipes.append(ours)
         workers.append(worker)
     time.sleep(load.warmup_s)
-    cpu, since = (cpu_seconds(pid) if pid else 0.0), time.perf_counter()
+    cpu, since = sum(map(cpu_seconds, pids)), time.perf_counter()
     time.sleep(load.seconds)
-    share = (cpu_seconds(pid) - cpu) / (time.perf_counter() - since) if pid else None
+    share = (sum(map(cpu_seconds, pids)) - cpu) / (time.perf_counter() - since) if pids else None
     outcomes = [pipe.recv() for pipe in pipes]
     for worker in workers:
         worker.join()
@@ -226,7 +230,7 @@ def run(load: Load, pid: int | None = None) -> Result:
         generator_share=round(generator_share, 2),
         cpu_us_per_answer=round(share / answers * 1e6, 2) if share is not None and answers else None,
         cpu_share=round(share, 3) if share is not None else None,
-        rss_mb=round(rss_mb(pid), 1) if pid else None,
+        rss_mb=round(sum(map(rss_mb, pids)), 1) if pids else None,
     )
 
 
@@ -246,8 +250,8 @@ def main(arguments: Sequence[str]) -> None:
     for name in options.pop("files"):
         with open(name, "rb") as file:
             frames.append(file.read())
-    pid = options.pop("pid")
-    print(asdict(run(Load(host, int(port), [frames], **options), pid)))
+    pids = [pid for pid in [options.pop("pid")] if pid]
+    print(asdict(run(Load(host, int(port), [frames], **options), *pids)))
 
 
 if __name__ == "__main__":

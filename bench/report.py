@@ -62,13 +62,13 @@ def json_lines(outcome: Outcome) -> Iterable[str]:
 
 
 class Row:
-    """One figure of one benchmark, for both brokers. `ratio` is txbroker's median divided by Kafka's."""
+    """One figure of one benchmark, for txbroker and a Kafka. `ratio` is txbroker's median divided by Kafka's."""
 
-    def __init__(self, outcome: Outcome, figure: Figure) -> None:
+    def __init__(self, outcome: Outcome, figure: Figure, other: str = KAFKA) -> None:
         self.name = outcome.bench.name
         self.figure = figure
         self.ours = outcome.values(TXBROKER, figure)
-        self.theirs = outcome.values(KAFKA, figure)
+        self.theirs = outcome.values(other, figure)
         self.ratio = median(self.ours) / median(self.theirs) if self.ours and self.theirs and median(self.theirs) > 0 else None
 
     def cells(self) -> list[str]:

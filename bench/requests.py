@@ -10,13 +10,14 @@ import socket
 import struct
 from collections.abc import Iterable, Mapping
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from txbroker.wire.codec import decode, encode_bytes
 from txbroker.wire.headers import request_prefix, response_header_version
 from txbroker.wire.messages.api_versions import ApiVersionsRequest
 from txbroker.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from txbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from txbroker.wire.messages.describe_quorum import DescribeQuorumRequest
 from txbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from txbroker.wire.messages.find_coordinator import FindCoordinatorRequest
 from txbroker.wire.messages.heartbeat import HeartbeatRequest
@@ -35,6 +36,7 @@ VERSIONS: dict[type[Request], int] = {
     ApiVersionsRequest: 4,
     CreateTopicsRequest: 7,
     DeleteTopicsRequest: 6,
+    DescribeQuorumRequest: 1,
     FetchRequest: 17,
     FindCoordinatorRequest: 6,
     HeartbeatRequest: 4,
@@ -51,9 +53,9 @@ _LATEST = -1
 _TOPIC_RESOURCE = 2
 
 
-def frame(request: Request, correlation_id: int = 1) -> bytes:
+def frame(request: Request, correlation_id: int = 1, version: int | None = None) -> bytes:
     """A whole request: size, header and body."""
-    version = VERSIONS[type(request)]
+    version = VERSIONS[type(request)] if version is None else version
     body = encode_bytes(request, version)
     return request_prefix(type(request), version, correlation_id, CLIENT_ID, len(body)) + body
 
@@ -94,6 +96,13 @@ class Refused(Exception):
     """A broker answered with an error."""
 
 
+class Cluster(NamedTuple):
+    """Metadata: the addresses of the controller, and of the leader of each partition of a topic that has one."""
+
+    controller: str
+    leaders: Mapping[int, str]
+
+
 class BrokerClient:
     """A blocking connection with one request in flight."""
 
@@ -131,20 +140,36 @@ class BrokerClient:
             data += more
         return data
 
+    def cluster(self, topic: str) -> Cluster:
+        """The controller, and the leaders of a topic that may not exist."""
+        found = self.call(metadata(topic))
+        addresses = {broker.node_id: f"{broker.host}:{broker.port}" for broker in found.brokers}
+        leaders = {each.partition_index: each.leader_id for each in found.topics[0].partitions}
+        return Cluster(addresses[found.controller_id], {number: addresses[leader] for number, leader in leaders.items() if leader >= 0})
+
     def versions(self) -> Any:
         return self.call(ApiVersionsRequest(client_software_name=CLIENT_ID, client_software_version="1"))
 
     def create_topic(self, name: str, partitions: int, configs: Mapping[str, str] | None = None) -> bytes:
         """Create a topic and write one record to each partition, so that it is fully set up; its id."""
+        topic_id = self.new_topic(name, partitions, configs)
+        for partition in range(partitions):
+            self.until_written(topic_id, partition)
+        return topic_id
+
+    def new_topic(self, name: str, partitions: int, configs: Mapping[str, str] | None = None) -> bytes:
+        """Create a topic, at the controller; its id."""
         config = [CreatableTopicConfig(name=key, value=value) for key, value in {"retention.ms": "-1", **(configs or {})}.items()]
         topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1, assignments=[], configs=config)
         (created,) = self.call(CreateTopicsRequest(topics=[topic], timeout_ms=30_000)).topics
         _check(created.error_code, f"creating {name}")
         topic_id: bytes = created.topic_id
-        for partition in range(partitions):
-            while self._produced(topic_id, partition, batch(1, 1)) != 0:
-                pass  # the partition has no leader yet
         return topic_id
+
+    def until_written(self, topic_id: bytes, partition: int) -> None:
+        """Write one record, as soon as this broker leads the partition."""
+        while self._produced(topic_id, partition, batch(1, 1)) != 0:
+            pass
 
     def fill(self, topic_id: bytes, partition: int, records: bytes, times: int) -> None:
         """Append the same batch many times."""

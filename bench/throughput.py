@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from bench import requests
 from bench.measures import Bench, Figure, Measure, Sample, Settings
@@ -62,19 +62,59 @@ def _bytes_sample(bytes_per_s: float, result: Result) -> Sample:
     return {"MB/s": bytes_per_s / 1e6, "CPU per GB": result.cpu_share / bytes_per_s * 1e9, "generator": result.generator_share}
 
 
+@dataclass(frozen=True)
+class _Topic:
+    """A topic that exists, with one record in each partition, and the addresses of its leaders."""
+
+    name: str
+    id: bytes
+    leaders: Sequence[str]
+
+    @property
+    def ports(self) -> list[int]:
+        """The leaders' ports."""
+        return [int(address.rpartition(":")[2]) for address in self.leaders]
+
+    def fill(self, records: bytes, times: int) -> None:
+        """Append the same batch many times to each partition."""
+        for partition, address in enumerate(self.leaders):
+            with BrokerClient(address) as client:
+                client.fill(self.id, partition, records, times)
+
+    def end_offsets(self) -> int:
+        """The sum of all end offsets."""
+        total = 0
+        for partition, address in enumerate(self.leaders):
+            with BrokerClient(address) as client:
+                total += client.end_offset(self.name, partition)
+        return total
+
+
 @contextmanager
-def _topic(server: Server, name: str) -> Iterator[bytes]:
-    with BrokerClient(server.address) as client:
-        topic_id = client.create_topic(name, PARTITIONS)
+def _topic(server: Server, name: str) -> Iterator[_Topic]:
+    with BrokerClient(server.address) as any_broker:
+        with BrokerClient(any_broker.cluster(name).controller) as client:
+            topic_id = client.new_topic(name, PARTITIONS)
+        leaders: Mapping[int, str] = {}
+        while len(leaders) < PARTITIONS:
+            leaders = any_broker.cluster(name).leaders
+    topic = _Topic(name, topic_id, [leaders[partition] for partition in range(PARTITIONS)])
+    for partition, address in enumerate(topic.leaders):
+        with BrokerClient(address) as client:
+            client.until_written(topic_id, partition)
     try:
-        yield topic_id
+        yield topic
     finally:
-        with BrokerClient(server.address) as client:
+        with BrokerClient(server.address) as any_broker, BrokerClient(any_broker.cluster(name).controller) as client:
             client.delete_topic(name)
 
 
-def _load(server: Server, settings: Settings, frames: Frames, *, connections: int = CONNECTIONS, depth: int = DEPTH) -> Load:
-    return Load(HOST, server.port, frames, connections, depth, settings.seconds, settings.warmup_s)
+def _load(
+    server: Server, settings: Settings, frames: Frames, topic: _Topic | None = None, *, connections: int = CONNECTIONS, depth: int = DEPTH
+) -> Load:
+    """With a topic, connection n is one to the leader of the partition that its frames name: n modulo their number."""
+    ports = () if topic is None else topic.ports
+    return Load(HOST, server.port, frames, connections, depth, settings.seconds, settings.warmup_s, ports=ports)
 
 
 def _warmed(measure: Callable[[Load], Sample], load: Load, settings: Settings) -> Measure:
@@ -86,56 +126,49 @@ def _produce_small(depth: int) -> Callable[[Server, Settings], AbstractContextMa
     @contextmanager
     def ready(server: Server, settings: Settings) -> Iterator[Measure]:
         name = f"produce-small-{depth}"
-        with _topic(server, name) as topic_id:
+        with _topic(server, name) as topic:
             records = requests.batch(1, SMALL_BYTES)
-            frames = [[frame(requests.produce(topic_id, partition, records))] for partition in range(PARTITIONS)]
+            frames = [[frame(requests.produce(topic.id, partition, records))] for partition in range(PARTITIONS)]
 
             def measure(load: Load) -> Sample:
-                with BrokerClient(server.address) as client:
-                    before = _ends(client, name)
-                    result = run(load, server.pid)
-                    if _ends(client, name) - before < result.answers_per_s * load.seconds * 0.99:
-                        raise requests.Refused("some acknowledged produce requests were not appended")
+                before = topic.end_offsets()
+                result = run(load, *server.pids())
+                if topic.end_offsets() - before < result.answers_per_s * load.seconds * 0.99:
+                    raise requests.Refused("some acknowledged produce requests were not appended")
                 return _requests_sample(result)
 
-            yield _warmed(measure, _load(server, settings, frames, depth=depth), settings)
+            yield _warmed(measure, _load(server, settings, frames, topic, depth=depth), settings)
 
     return ready
 
 
-def _ends(client: BrokerClient, topic: str) -> int:
-    return sum(client.end_offset(topic, partition) for partition in range(PARTITIONS))
-
-
 @contextmanager
 def _fetch_small(server: Server, settings: Settings) -> Iterator[Measure]:
-    with _topic(server, "fetch-small") as topic_id:
-        records = requests.batch(1, SMALL_BYTES)
-        with BrokerClient(server.address) as client:
-            for partition in range(PARTITIONS):
-                client.fill(topic_id, partition, records, PREFILLED)
-            client.socket.sendall(frame(requests.fetch(topic_id, 0, PREFILLED // 2, 1)))
+    with _topic(server, "fetch-small") as topic:
+        topic.fill(requests.batch(1, SMALL_BYTES), PREFILLED)
+        with BrokerClient(topic.leaders[0]) as client:
+            client.socket.sendall(frame(requests.fetch(topic.id, 0, PREFILLED // 2, 1)))
             answer_bytes = len(client.receive())
         chance = random.Random(7)
         frames = [
-            [frame(requests.fetch(topic_id, number % PARTITIONS, chance.randrange(1, PREFILLED), 1)) for _ in range(1000)]
+            [frame(requests.fetch(topic.id, number % PARTITIONS, chance.randrange(1, PREFILLED), 1)) for _ in range(1000)]
             for number in range(CONNECTIONS)
         ]
 
         def measure(load: Load) -> Sample:
-            result = run(load, server.pid)
+            result = run(load, *server.pids())
             if result.bytes_in_per_s < result.answers_per_s * answer_bytes * 0.99:
                 raise requests.Refused("some fetch responses had no records")
             return _requests_sample(result)
 
-        yield _warmed(measure, _load(server, settings, frames), settings)
+        yield _warmed(measure, _load(server, settings, frames, topic), settings)
 
 
 @contextmanager
 def _metadata(server: Server, settings: Settings) -> Iterator[Measure]:
     with _topic(server, "metadata"):
         frames = [[frame(requests.metadata("metadata"))]]
-        yield _warmed(lambda load: _requests_sample(run(load, server.pid)), _load(server, settings, frames), settings)
+        yield _warmed(lambda load: _requests_sample(run(load, *server.pids())), _load(server, settings, frames), settings)
 
 
 @contextmanager
@@ -144,10 +177,10 @@ def _produce_big(server: Server, settings: Settings) -> Iterator[Measure]:
     records = requests.batch(BIG_RECORDS, BIG_RECORD_BYTES)
 
     def measure(seconds: float) -> Sample:
-        with _topic(server, "produce-big") as topic_id:
-            frames = [[frame(requests.produce(topic_id, partition, records))] for partition in range(PARTITIONS)]
-            load = _load(server, settings, frames, connections=BIG_CONNECTIONS, depth=2)
-            result = run(replace(load, seconds=seconds), server.pid)
+        with _topic(server, "produce-big") as topic:
+            frames = [[frame(requests.produce(topic.id, partition, records))] for partition in range(PARTITIONS)]
+            load = _load(server, settings, frames, topic, connections=BIG_CONNECTIONS, depth=2)
+            result = run(replace(load, seconds=seconds), *server.pids())
         return _bytes_sample(result.answers_per_s * len(records), result)
 
     short_s = settings.seconds / 2
@@ -157,35 +190,33 @@ def _produce_big(server: Server, settings: Settings) -> Iterator[Measure]:
 
 @contextmanager
 def _fetch_big(server: Server, settings: Settings) -> Iterator[Measure]:
-    with _topic(server, "fetch-big") as topic_id:
+    with _topic(server, "fetch-big") as topic:
         records = requests.batch(BIG_RECORDS, BIG_RECORD_BYTES)
-        with BrokerClient(server.address) as client:
-            for partition in range(PARTITIONS):
-                client.fill(topic_id, partition, records, BIG_PREFILLED)
+        topic.fill(records, BIG_PREFILLED)
         # The first record of every new topic is the one that create_topic wrote.
         offsets = range(1, 1 + (BIG_PREFILLED - 2) * BIG_RECORDS, BIG_RECORDS)
         frames = [
-            [frame(requests.fetch(topic_id, partition, offset, BIG_FETCHED)) for offset in offsets] for partition in range(PARTITIONS)
+            [frame(requests.fetch(topic.id, partition, offset, BIG_FETCHED)) for offset in offsets] for partition in range(PARTITIONS)
         ]
 
         def measure(load: Load) -> Sample:
-            result = run(load, server.pid)
+            result = run(load, *server.pids())
             if result.bytes_in_per_s < result.answers_per_s * len(records):
                 raise requests.Refused("some fetch responses had no whole batch")
             return _bytes_sample(result.bytes_in_per_s, result)
 
-        yield _warmed(measure, _load(server, settings, frames, connections=BIG_CONNECTIONS, depth=1), settings)
+        yield _warmed(measure, _load(server, settings, frames, topic, connections=BIG_CONNECTIONS, depth=1), settings)
 
 
 @contextmanager
 def _lookups(server: Server, settings: Settings) -> Iterator[Measure]:
     """Each request looks up the same random time in every partition."""
     name = "time-lookup"
-    with _topic(server, name) as topic_id, BrokerClient(server.address) as client:
+    with _topic(server, name) as topic, BrokerClient(server.address) as client:
         for number in range(TIMED_BATCHES):
             records = requests.batch(TIMED_RECORDS, SMALL_BYTES, requests.FIRST_TIMESTAMP + number * TIMED_RECORDS)
             for partition in range(PARTITIONS):
-                client.fill(topic_id, partition, records, 1)
+                client.fill(topic.id, partition, records, 1)
         chance = random.Random(7)
         times = [requests.FIRST_TIMESTAMP + chance.randrange(1, TIMED_BATCHES * TIMED_RECORDS) for _ in range(1000)]
         for found in client.call(requests.offset_at(name, dict.fromkeys(range(PARTITIONS), times[0]))).topics[0].partitions:
@@ -195,7 +226,7 @@ def _lookups(server: Server, settings: Settings) -> Iterator[Measure]:
         frames = [[frame(requests.offset_at(name, dict.fromkeys(range(PARTITIONS), time))) for time in times]]
 
         def measure(load: Load) -> Sample:
-            sample = _requests_sample(run(load, server.pid))
+            sample = _requests_sample(run(load, *server.pids()))
             return {**sample, "look-ups/s": sample["requests/s"] * PARTITIONS}
 
         yield _warmed(measure, _load(server, settings, frames), settings)

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 
-from bench.brokers import KAFKA, TXBROKER
-from bench.cluster.clusters import BROKERS, cpu_of, memory_of
+from bench.brokers import TXBROKER
+from bench.cluster.clusters import BROKERS, cpu_of, memory_of, pids_of
 from bench.measures import Figure, Outcome, Sample, Settings, Work
 from bench.turns import in_turn
 from tests.support.cluster import SESSION_MS, Cluster
@@ -28,13 +28,13 @@ NONE = 0
 LEADER = Work(
     "cluster-failover",
     f"kill -9 of a leader to the next acknowledged record of its partition; ZooKeeper's session is {SESSION_MS / 1000:g} s",
-    (Figure("silence", "s", less=True, digits=2),),
+    (Figure("silence", "s", less=True, target=0.2, digits=2),),
 )
 CONTROLLER = Work(
     "cluster-controller",
     f"kill -9 of the controller to the next topic that is created, with {PARTITIONS:,} partitions of {BROKERS} replicas; the restart of "
     "that broker until all its replicas are in sync",
-    (Figure("no controller", "s", less=True, digits=1), Figure("restart", "s", less=True, digits=1)),
+    (Figure("no controller", "s", less=True, target=0.2, digits=1), Figure("restart", "s", less=True, target=0.5, digits=1)),
 )
 UNGUARDED = Work(
     "cluster-failover-unguarded",
@@ -44,12 +44,12 @@ UNGUARDED = Work(
 SMALL_CONTROLLER = Work(
     "cluster-failover-controller",
     f"kill -9 of the controller to the next topic that is created; ZooKeeper's session is {SESSION_MS / 1000:g} s",
-    (Figure("no controller", "s", less=True, digits=2),),
+    (Figure("no controller", "s", less=True, target=0.2, digits=2),),
 )
 IDLE = Work(
     "cluster-idle",
     f"{BROKERS} brokers without clients and topics",
-    (Figure("CPU", "cores", less=True, digits=3), Figure("memory", "MB", less=True)),
+    (Figure("CPU", "cores", less=True, target=0.3, digits=3), Figure("memory", "MB", less=True, target=0.2)),
 )
 WORKS = (IDLE, LEADER, UNGUARDED, SMALL_CONTROLLER, CONTROLLER)
 GUARD = "txbroker.failover.on.process.end"
@@ -59,19 +59,19 @@ _numbers = itertools.count(1)
 def idles(clusters: Mapping[str, Cluster], settings: Settings) -> Iterator[Outcome]:
     """What brokers that do nothing use."""
     outcome = Outcome(IDLE)
-    measures = {name: partial(_idle, clusters[name], IDLE_S if settings.scale >= 1 else 0.5) for name in (TXBROKER, KAFKA)}
-    in_turn(outcome, measures, settings.rounds, _pids(clusters))
+    measures = {name: partial(_idle, cluster, IDLE_S if settings.scale >= 1 else 0.5) for name, cluster in clusters.items()}
+    in_turn(outcome, measures, settings.rounds, pids_of(clusters))
     yield outcome
 
 
 def failovers(clusters: Mapping[str, Cluster], settings: Settings) -> Iterator[Outcome]:
-    """Leaders are killed, on both clusters in turn."""
+    """Leaders are killed, on all clusters in turn."""
     outcome = Outcome(LEADER)
-    leaders = {name: partial(_leader_killed, clusters[name]) for name in (TXBROKER, KAFKA)}
+    leaders = {name: partial(_leader_killed, cluster) for name, cluster in clusters.items()}
     in_turn(outcome, leaders, settings.rounds, None)
     yield outcome
     outcome = Outcome(SMALL_CONTROLLER)
-    in_turn(outcome, {name: partial(_controller_killed_small, clusters[name]) for name in (TXBROKER, KAFKA)}, settings.rounds, None)
+    in_turn(outcome, {name: partial(_controller_killed_small, cluster) for name, cluster in clusters.items()}, settings.rounds, None)
     yield outcome
     outcome = Outcome(UNGUARDED)
     _restart(clusters[TXBROKER], {GUARD: "false"})
@@ -81,15 +81,11 @@ def failovers(clusters: Mapping[str, Cluster], settings: Settings) -> Iterator[O
 
 
 def controllers(clusters: Mapping[str, Cluster], settings: Settings) -> Iterator[Outcome]:
-    """Controllers of clusters with many partitions are killed, on both clusters in turn."""
+    """Controllers of clusters with many partitions are killed, on all clusters in turn."""
     outcome = Outcome(CONTROLLER)
-    topics = {name: _fill(clusters[name], int(PARTITIONS * settings.scale)) for name in (TXBROKER, KAFKA)}
+    topics = {name: _fill(cluster, int(PARTITIONS * settings.scale)) for name, cluster in clusters.items()}
     in_turn(outcome, {name: partial(_controller_killed, clusters[name], topics[name]) for name in topics}, settings.rounds, None)
     yield outcome
-
-
-def _pids(clusters: Mapping[str, Cluster]) -> list[int]:
-    return [server.pid for cluster in clusters.values() for server in cluster.brokers.values()]
 
 
 def _idle(cluster: Cluster, seconds: float) -> Sample:

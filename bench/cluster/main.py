@@ -1,4 +1,4 @@
-"""Three brokers beside three of Apache Kafka 3.9: `python -m bench cluster [--quick] [PART ...]`."""
+"""Three brokers beside three of Apache Kafka 3.9, and of 4.3: `python -m bench cluster [--quick] [PART ...]`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from bench import parts, plots, report
-from bench.cluster import clusters, failing, page, producing
+from bench.cluster import administering, clusters, failing, page, producing
 from bench.measures import Outcome, Settings
 from tests.support.cache import Missing
 from tests.support.cluster import Cluster
@@ -21,7 +21,10 @@ QUICK = Settings(scale=0.005, rounds=1, warmup_s=0)
 PARTS: dict[str, Callable[[Mapping[str, Cluster], Settings], Iterator[Outcome]]] = {
     "idle": failing.idles,
     "produce": producing.produces,
+    "raw": producing.raws,
     "failover": failing.failovers,
+    "create": administering.creations,
+    "stop": administering.stops,
     "controller": failing.controllers,  # the last one: its partitions stay
 }
 
@@ -50,11 +53,11 @@ def _run(chosen: Sequence[str], settings: Settings, place: Path | None, results:
     directory = Path(tempfile.mkdtemp(prefix="txbroker-clusters-", dir=place))
     done: list[Outcome] = []
     try:
-        with clusters.both(directory) as running:
+        with clusters.started(directory) as running:
             for part in chosen:
                 for outcome in PARTS[part](running, settings):
                     done.append(outcome)
-                    shown = report.table(report.rows([outcome]))
+                    shown = "\n".join(page.table([outcome]))
                     print(f"{outcome.bench.name}: {outcome.bench.what}\n{shown}\n{report.conditions(outcome)}", flush=True)
                     if results is not None:
                         page.write(results, done, settings)

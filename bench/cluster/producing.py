@@ -1,4 +1,4 @@
-"""Kafka's ProducerPerformance with acks=all on topics with three replicas: throughput, latency, and CPU of all brokers."""
+"""acks=all on topics with three replicas: Kafka's ProducerPerformance, and raw requests of one record."""
 
 from __future__ import annotations
 
@@ -7,20 +7,25 @@ import re
 from collections.abc import Iterator, Mapping
 from functools import partial
 
-from bench.brokers import KAFKA, TXBROKER
-from bench.cluster.clusters import BROKERS, cpu_of
+from bench.cluster.clusters import BROKERS, cpu_of, pids_of
 from bench.javaperf import JAVA_OPTIONS, TIMEOUT_S, UnexpectedOutput
 from bench.measures import Figure, Outcome, Sample, Settings, Work
+from bench.rawload import Load, run
+from bench.requests import BrokerClient, Refused, batch, frame
+from bench.throughput import CONNECTIONS, DEPTH, SMALL_BYTES
 from bench.turns import in_turn
 from tests.support import java
 from tests.support.cluster import Cluster
+from tests.support.server import HOST
+from txbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
 PARTITIONS = 6
+RAW_VERSION = 11  # Kafka 3.9 has no newer one
 RECORDS = {1024: 400_000, 100: 2_000_000}
 FIGURES = (
-    Figure("MiB/s", "MiB/s", digits=1),
-    Figure("p99", "ms", less=True),
-    Figure("CPU per GB", "s", less=True, digits=1),
+    Figure("MiB/s", "MiB/s", target=1.0, digits=1),
+    Figure("p99", "ms", less=True, target=1.0),
+    Figure("CPU per GB", "s", less=True, target=0.6, digits=1),
 )
 WORKS = {
     size: Work(
@@ -31,6 +36,16 @@ WORKS = {
     )
     for size in RECORDS
 }
+RAW = Work(
+    "cluster-raw",
+    f"{CONNECTIONS} connections x {DEPTH} requests in flight, over all leaders of {PARTITIONS} partitions, acks=all, "
+    f"one {SMALL_BYTES}-byte record, {BROKERS} replicas; CPU of all brokers",
+    (
+        Figure("requests/s", "requests/s", target=1.5),
+        Figure("p99", "ms", less=True, digits=1),
+        Figure("CPU per request", "µs", less=True, digits=1),
+    ),
+)
 _SENT = re.compile(r"(\d+) records sent, .*?\(([\d.]+) MB/sec\).*?([\d.]+) ms 99th")
 _numbers = itertools.count(1)
 
@@ -40,13 +55,55 @@ def produces(clusters: Mapping[str, Cluster], settings: Settings) -> Iterator[Ou
     for size, work in WORKS.items():
         outcome = Outcome(work)
         count = int(RECORDS[size] * settings.scale)
-        measures = {name: partial(_measured, clusters[name], size, count) for name in (TXBROKER, KAFKA)}
+        measures = {name: partial(_measured, cluster, size, count) for name, cluster in clusters.items()}
         if settings.warmup_s:
             for measure in measures.values():
                 measure()
-        pids = [server.pid for cluster in clusters.values() for server in cluster.brokers.values()]
-        in_turn(outcome, measures, settings.rounds, pids)
+        in_turn(outcome, measures, settings.rounds, pids_of(clusters))
         yield outcome
+
+
+def raws(clusters: Mapping[str, Cluster], settings: Settings) -> Iterator[Outcome]:
+    """Prepared requests at all leaders, on all clusters in turn, after a warm-up of all."""
+    outcome = Outcome(RAW)
+    measures = {}
+    for name, cluster in clusters.items():
+        topic = f"raw-{next(_numbers)}"
+        cluster.create_topic(topic, PARTITIONS, BROKERS)
+        measures[name] = partial(_raw, cluster, topic, settings.seconds * min(settings.scale * 10, 1))
+    if settings.warmup_s:
+        for measure in measures.values():
+            measure()
+    in_turn(outcome, measures, settings.rounds, pids_of(clusters))
+    yield outcome
+
+
+def _raw(cluster: Cluster, topic: str, seconds: float) -> Sample:
+    records = batch(1, SMALL_BYTES)
+    leaders = {number: cluster.brokers[cluster.leader(topic, number)] for number in range(PARTITIONS)}
+    frames = []
+    for number in leaders:
+        data = TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=number, records=records)])
+        frames.append([frame(ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[data]), version=RAW_VERSION)])
+    ports = [leader.port for leader in leaders.values()]
+    before = _ends(cluster, topic)
+    load = Load(HOST, 0, frames, CONNECTIONS, DEPTH, seconds, min(seconds / 4, 1), ports=ports)
+    result = run(load, *(server.pid for server in cluster.brokers.values()))
+    if _ends(cluster, topic) - before < result.answers_per_s * seconds * 0.99:
+        raise Refused("some acknowledged produce requests were not appended")
+    assert result.cpu_us_per_answer is not None
+    return {
+        "requests/s": result.answers_per_s, "p99": result.p99_ms, "CPU per request": result.cpu_us_per_answer,
+        "generator": result.generator_share,
+    }  # fmt: skip
+
+
+def _ends(cluster: Cluster, topic: str) -> int:
+    total = 0
+    for number in range(PARTITIONS):
+        with BrokerClient(cluster.brokers[cluster.leader(topic, number)].address) as client:
+            total += client.end_offset(topic, number)
+    return total
 
 
 def _measured(cluster: Cluster, size: int, count: int) -> Sample:

@@ -27,6 +27,7 @@ PROJECT_PAGES: Mapping[str, str] = {
     "project/cleaner-schedule.md": "bench/CLEANER_SCHEDULE.md",
     "project/pipeline.md": "bench/PIPELINE.md",
     "project/cluster.md": "bench/CLUSTER.md",
+    "project/processes.md": "bench/PROCESSES.md",
     "project/compatibility.md": "compat/TABLE.md",
     "project/compatibility-cluster.md": "compat/CLUSTER.md",
     "project/compatibility-tests.md": "compat/README.md",

@@ -16,7 +16,7 @@ def test_a_later_run_of_one_part_keeps_the_samples_of_the_others(tmp_path: Path)
     page.write(tmp_path, [idle], Settings())
     page.write(tmp_path, [produce], Settings())
     text = (tmp_path / page.PAGE).read_text()
-    assert "| cluster-idle | memory | 140 MB | 1,000 MB | 0.14 |" in text
+    assert "| cluster-idle | memory | 140 MB | 1,000 MB | 0.14 | - |  | <= 0.2 | yes |" in text
     assert "| cluster-produce-1024 | MiB/s | 20.0 MiB/s | 10.0 MiB/s | 2.00 |" in text
     assert "Apache Kafka 3.9.1" in text
     assert (tmp_path / page.PLOT).exists()

@@ -66,7 +66,13 @@ class KafkaProcess(_JavaServer):
     def __init__(self, directory: Path, overrides: Mapping[str, str] | None = None) -> None:
         super().__init__(directory, overrides)
         self.cluster_id = id_to_text(b"t" + os.urandom(15))  # kafka-storage takes no id that begins with a minus
-        self._controller_port = free_port()
+        self.controller_port = free_port()
+        self._node_id = 1
+        self._voters: Mapping[int, int] = {1: self.controller_port}
+
+    def join(self, node_id: int, cluster_id: str, voters: Mapping[int, int]) -> None:
+        """Be one of several nodes, each a broker and a controller. `voters`: the controllers' ports."""
+        self._node_id, self.cluster_id, self._voters = node_id, cluster_id, voters
 
     def start(self) -> None:
         """Format the data directory if it is new, then start."""
@@ -78,10 +84,10 @@ class KafkaProcess(_JavaServer):
     def _properties(self) -> dict[str, str]:
         return {
             "process.roles": "broker,controller",
-            "node.id": "1",
-            "controller.quorum.voters": f"1@{HOST}:{self._controller_port}",
+            "node.id": str(self._node_id),
+            "controller.quorum.voters": ",".join(f"{node_id}@{HOST}:{port}" for node_id, port in self._voters.items()),
             "controller.listener.names": "CONTROLLER",
-            "listeners": f"PLAINTEXT://{self.address},CONTROLLER://{HOST}:{self._controller_port}",
+            "listeners": f"PLAINTEXT://{self.address},CONTROLLER://{HOST}:{self.controller_port}",
             "advertised.listeners": f"PLAINTEXT://{self.address}",
             "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
             "log.dirs": str(self.data),
@@ -93,7 +99,7 @@ class KafkaProcess(_JavaServer):
         }
 
     def _is_ready(self) -> bool:
-        return _answers(self.address, 1)
+        return _answers(self.address, self._node_id)
 
 
 class KafkaMember(_JavaServer):
