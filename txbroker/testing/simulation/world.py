@@ -140,6 +140,7 @@ class World:
         problem = self.convergence.problem
         if self.plan.left_out is not None and self.violation is None:
             out = self.faults.leave_out(self.plan.left_out)
+            self._finish_clients()
             self._until(lambda: problem(out) is None, CONVERGE_S, f"without b{out} the cluster does not converge", lambda: problem(out))
         self.heal()
         healed_s = self.scheduler.now_s
@@ -219,6 +220,9 @@ class World:
         self.trace.add("world", "healed")
         self.healing = True
         self.faults.heal()
+        self._finish_clients()
+
+    def _finish_clients(self) -> None:
         for client in self.clients:
             if not isinstance(client, Consumer):  # these finish when there are no new records
                 client.finish()

@@ -181,6 +181,11 @@ def old_roles_accepted() -> list[Patch]:
     ]
 
 
+def role_not_asked_for_again() -> list[Patch]:
+    """A broker whose disk was full when it got its role stays without it when there is space again."""
+    return [Patch(OwnBroker, "_retry_later", lambda self: None)]
+
+
 def not_registered_again() -> list[Patch]:
     """A broker does not register again after its session has expired."""
 
@@ -279,6 +284,7 @@ BUGS: dict[str, Callable[[], list[Patch]]] = {
         request_lost_with_its_connection,
         every_other_request_dropped,
         old_roles_accepted,
+        role_not_asked_for_again,
         not_registered_again,
         controller_does_not_resign,
         leader_without_election,

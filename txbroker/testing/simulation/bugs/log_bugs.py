@@ -7,7 +7,9 @@ from typing import Any
 
 from txbroker.cluster.partition import Partition
 from txbroker.cluster.replica_fetcher import ReplicaFetcher
+from txbroker.log import leader_epochs
 from txbroker.log import log as log_module
+from txbroker.log.checkpoints import parse_lines
 from txbroker.log.leader_epochs import LeaderEpochs
 from txbroker.log.local_log import LocalLog
 from txbroker.log.log import Log
@@ -106,6 +108,14 @@ def sync_is_not_done() -> list[Patch]:
     return [Patch(MemoryFile, "sync", lambda self: None), Patch(MemoryDisk, "sync", lambda self, path: None)]
 
 
+def cut_off_checkpoint_accepted() -> list[Patch]:
+    """A leader-epoch-checkpoint whose last number lost digits with the power is read as it is."""
+    def broken(content: bytes, field_count: int) -> list[list[str]]:
+        return parse_lines(content.rstrip(b"\n") + b"\n" if content else content, field_count)
+
+    return [Patch(leader_epochs, "parse_lines", broken)]
+
+
 def start_trusts_the_end() -> list[Patch]:
     """After a start everything in the log counts as committed."""
     init = Partition.__init__
@@ -131,6 +141,7 @@ BUGS: dict[str, Callable[[], list[Patch]]] = {
         leader_acknowledges_unsynced,
         follower_acknowledges_unsynced,
         sync_is_not_done,
+        cut_off_checkpoint_accepted,
         start_trusts_the_end,
     )
 }

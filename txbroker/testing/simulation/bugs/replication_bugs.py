@@ -192,6 +192,11 @@ def failed_fetch_ends_the_copying() -> list[Patch]:
     return [Patch(ReplicaFetcher, "_pause", lambda self, one, share=1.0: self.forget(one.partition.topic_partition))]
 
 
+def full_disk_ends_the_copying() -> list[Patch]:
+    """A follower whose disk was full does not copy the partition again until the controller's next request."""
+    return [Patch(ReplicaFetcher, "_disk_failed", lambda self, one, error: self.forget(one.partition.topic_partition))]
+
+
 BUGS: dict[str, Callable[[], list[Patch]]] = {
     bug.__name__: bug
     for bug in (
@@ -214,5 +219,6 @@ BUGS: dict[str, Callable[[], list[Patch]]] = {
         leader_keeps_leading,
         follower_of_yesterday,
         failed_fetch_ends_the_copying,
+        full_disk_ends_the_copying,
     )
 }
