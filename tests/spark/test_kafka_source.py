@@ -7,12 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 from kafka import KafkaProducer
 
+from tests.support.raw import RawConnection
 from tests.support.raw_admin import create_topic, delete_records
+from tests.support.raw_transactions import latest
 from tests.support.records import BASE_TIMESTAMP, Received, Sample, assert_same, numbered, samples
 from tests.support.server import Server
-from tests.support.waiting import PATIENCE_S
+from tests.support.waiting import PATIENCE_S, until
 
 PARTITIONS = 3
 COUNT = 300
@@ -136,6 +139,42 @@ def test_a_stream_with_a_limit_and_a_restart(spark: Any, broker: Server, topic: 
     run_stream(stream(), output, checkpoint)
     rows = spark.read.parquet(str(output)).collect()
     assert len({(row.partition, row.offset) for row in rows}) == len(rows) == COUNT + 90
+
+
+def test_read_committed(spark: Any, broker: Server, name: str, tmp_path: Path) -> None:
+    """Nothing of an aborted transaction, and what follows the begin of an open one when that has ended; also in a stream that goes on."""
+    create_topic(broker, name, PARTITIONS)
+    producer = Producer({"bootstrap.servers": broker.address, "transactional.id": name, "linger.ms": 0})
+    producer.init_transactions(PATIENCE_S)
+
+    def write(first: int) -> None:
+        producer.begin_transaction()
+        for number in range(first, first + 30):
+            producer.produce(name, f"{number} ".encode(), partition=number % PARTITIONS)
+        producer.flush(PATIENCE_S)
+
+    def batch(level: str) -> list[int]:
+        return numbers(source(spark.read, broker, name, kafka__isolation__level=level))
+
+    def stream() -> int:
+        frame = source(spark.readStream, broker, name, startingOffsets="earliest", kafka__isolation__level="read_committed")
+        return sum(run_stream(frame, tmp_path / "out", tmp_path / "checkpoint"))
+
+    write(0)
+    producer.commit_transaction(PATIENCE_S)
+    write(30)
+    producer.abort_transaction(PATIENCE_S)
+    write(60)
+    committed = list(range(30))
+    assert batch("read_committed") == committed and stream() == 30
+    assert batch("read_uncommitted") == list(range(90))
+    producer.commit_transaction(PATIENCE_S)
+    committed += range(60, 90)
+    with RawConnection(broker.address) as connection:
+        for partition in range(PARTITIONS):
+            until(lambda at=partition: latest(connection, name, partition=at) == 33, "the markers are written")  # type: ignore[misc]
+    assert batch("read_committed") == committed and stream() == 30
+    assert sorted(int(row.value) for row in spark.read.parquet(str(tmp_path / "out")).collect()) == committed
 
 
 def test_a_stream_from_a_timestamp(spark: Any, broker: Server, topic: str, tmp_path: Path) -> None:
