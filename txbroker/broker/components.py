@@ -87,6 +87,7 @@ class Components:
         self._config = config
         self._identity = identity
         self._tree = tree
+        self._now_ms = world.now_ms
         self.image = ClusterImage()
         names = ("produce", "fetch", "delete records", "topics")
         produce, fetch, deletes, topics = self._purgatories = [Purgatory(world.reactor, name) for name in names]
@@ -279,9 +280,14 @@ class Components:
             retention=self._retention,
             image=self.image,
             coordinator=self._coordinator,
+            transactions=self._transactions,
+            marker_queues=self._marker_queues,
+            verifications=self._verifier.counts,
+            transaction_max_ms=self._config.int("transaction.max.timeout.ms"),
             sessions=self._sessions,
             purgatories=dict(zip(("Produce", "Fetch", "DeleteRecords", "topic"), self._purgatories, strict=True)),
             is_controller=lambda: controller.active,
+            now_ms=self._now_ms,
             zookeeper=zookeeper,
             failover=None if self._connection_watch is None else self._connection_watch.counts,
             takeovers=lambda: controller.takeovers,

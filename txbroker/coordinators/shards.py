@@ -12,6 +12,7 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.python.failure import Failure
 
 from txbroker.clock import Clock
+from txbroker.coordinators.load_times import LoadTimes
 from txbroker.coordinators.replay import Replay, replay_partition
 from txbroker.coordinators.state_log import StateLog
 from txbroker.errors import ErrorCode
@@ -78,6 +79,7 @@ class Shards(Generic[C, R]):
         self._partition_count = partition_count
         self._owner = owner
         self._shards: dict[int, Shard[C]] = {}
+        self.load_times = LoadTimes(clock)
 
     def loading(self) -> list[Shard[C]]:
         """The partitions that are loading."""
@@ -137,8 +139,14 @@ class Shards(Generic[C, R]):
     def _begin_loading(self, shard: Shard[C]) -> None:
         log.debug("%s-%d: reading the coordinator's state", self._owner.topic, shard.index)
         replay = self._owner.new_replay()
+        begun_s = self._clock.seconds()
         loading = Deferred.fromCoroutine(replay_partition(self._state_log, shard.index, replay, self._pause))
-        shard.loading = loading.addCallback(lambda _: self._activate(shard, replay)).addErrback(self._load_failed, shard)
+
+        def loaded(_: None) -> None:
+            self._activate(shard, replay)
+            self.load_times.add(begun_s)
+
+        shard.loading = loading.addCallback(loaded).addErrback(self._load_failed, shard)
 
     def _pause(self) -> Deferred[None]:
         turn: Deferred[None] = Deferred()

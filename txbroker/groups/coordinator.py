@@ -14,6 +14,7 @@ from twisted.internet.defer import Deferred, gatherResults, succeed
 
 from txbroker.clock import Clock, DelayedCall
 from txbroker.coordinators.keyed_deadlines import monotonic_ms
+from txbroker.coordinators.load_times import LoadTimes
 from txbroker.coordinators.state_log import Pair, StateLog, TransactionalProducer
 from txbroker.errors import ErrorCode
 from txbroker.groups import group_descriptions
@@ -101,6 +102,11 @@ class GroupCoordinator:
     def partition_of(self, group_id: str) -> int | None:
         """The partition of `__consumer_offsets` that stores this group; None while the topic does not exist."""
         return self._hosted.partition_of(group_id)
+
+    @property
+    def load_times(self) -> LoadTimes:
+        """How long partitions of `__consumer_offsets` took to load."""
+        return self._hosted.load_times
 
     def groups(self) -> Iterator[HostedGroup]:
         """All groups with their offsets, as of now, for reading only."""

@@ -9,6 +9,7 @@ from twisted.internet.defer import Deferred
 
 from txbroker.clock import Clock
 from txbroker.coordinators.keyed_deadlines import monotonic_ms
+from txbroker.coordinators.load_times import LoadTimes
 from txbroker.coordinators.shards import NO_EPOCH, Shard, Shards
 from txbroker.coordinators.state_log import StateLog
 from txbroker.errors import ErrorCode
@@ -76,6 +77,11 @@ class HostedGroups:
     def __iter__(self) -> Iterator[HostedGroup]:
         """Every group, as of now."""
         return iter(list(self._hosted.values()))
+
+    @property
+    def load_times(self) -> LoadTimes:
+        """How long partitions took to load."""
+        return self._shards.load_times
 
     def loading(self) -> list[Shard[GroupsOfPartition]]:
         """The partitions that are loading."""

@@ -205,6 +205,12 @@ class ProducerStates:
             self._open[first_offset] = producer_id
             self._verifications.pop(producer_id, None)
 
+    @property
+    def oldest_open_ms(self) -> int | None:
+        """When the producer of the oldest open transaction wrote last; None if no transaction is open."""
+        producer_id = next(iter(self._open.values()), None)
+        return None if producer_id is None else self._states[producer_id].last_timestamp
+
     # Verification
 
     def has_open_transaction(self, producer_id: int, epoch: int) -> bool:

@@ -14,7 +14,7 @@ from txbroker.broker.status import Status
 from txbroker.broker.world import Instruments, World
 from txbroker.config.resolve import BrokerConfig
 from txbroker.errors import StartError
-from txbroker.metrics import cleaning, groups, partitions, process, refusals, traffic
+from txbroker.metrics import cleaning, groups, partitions, process, refusals, traffic, transactions
 from txbroker.metrics.families import Piece, gauge, gauges
 from txbroker.metrics.http import Answer, Pages, text
 from txbroker.metrics.reactor_load import ReactorLoad
@@ -115,6 +115,8 @@ class MetricsEndpoint:
         yield from partitions.directories(sources)
         yield from cleaning.cleaner(sources)
         yield from groups.states(sources)
+        yield from transactions.states(sources)
+        yield from transactions.load_times(sources)
         left_out = [*partitions.left_out(sources, labels_max), *groups.left_out(sources, labels_max)]
         documentation = "Number of items left out of labelled metrics by txbroker.metrics.labels.max, by kind"
         yield from gauges("txbroker_metrics_left_out", documentation, left_out)

@@ -35,6 +35,8 @@ def replicas(sources: MetricSources) -> Iterator[Piece]:
         f"{prefix}_atminisrpartitioncount", "Partitions led by this broker with exactly min.insync.replicas in-sync replicas",
         sum(_isr_room(partition) == 0 for partition in led),
     )
+    known = sum(len(partition.log.producers) for partition in here)
+    yield from gauge(f"{prefix}_produceridcount", "Producer ids that the partitions on this broker know", known)
     yield from counter(f"{prefix}_isrshrinks", "In-sync replicas removed from partitions led by this broker", sources.replicas.isr_shrinks)
     yield from counter(f"{prefix}_isrexpands", "In-sync replicas added to partitions led by this broker", sources.replicas.isr_expands)
 

@@ -18,12 +18,15 @@ if TYPE_CHECKING:
     from txbroker.maintenance.log_cleaner import LogCleaner
     from txbroker.maintenance.retention import Retention
     from txbroker.purgatory import Purgatory
+    from txbroker.transactions.coordinator import TransactionCoordinator
+    from txbroker.transactions.marker_queues import MarkerQueues
+    from txbroker.transactions.verification import VerificationCounts
     from txbroker.transport.hub import Hub
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MetricSources:
-    """The components of a started broker, as far as they have metrics."""
+    """The components of a started broker, as far as they have metrics. `transaction_max_ms`: transaction.max.timeout.ms."""
 
     listeners: Sequence[str]
     hub: Hub
@@ -34,9 +37,14 @@ class MetricSources:
     retention: Retention
     image: ClusterImage
     coordinator: GroupCoordinator
+    transactions: TransactionCoordinator
+    marker_queues: MarkerQueues
+    verifications: VerificationCounts
+    transaction_max_ms: int
     sessions: FetchSessions
     purgatories: dict[str, Purgatory]  # by Kafka's name for them
     is_controller: Callable[[], bool]
+    now_ms: Callable[[], int]
     zookeeper: SessionCounts | None  # None for a broker alone
     failover: FailoverCounts | None  # None without failover by refused connections
     takeovers: Callable[[], int]

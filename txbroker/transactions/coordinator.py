@@ -18,6 +18,7 @@ from twisted.internet.defer import Deferred
 
 from txbroker.clock import Clock
 from txbroker.coordinators.keyed_deadlines import KeyedDeadlines, monotonic_ms
+from txbroker.coordinators.load_times import LoadTimes
 from txbroker.coordinators.repeated_call import RepeatedCall
 from txbroker.coordinators.shard_writer import APPEND_ERRORS, TOO_LARGE, ShardWriter
 from txbroker.coordinators.shards import Shard, Shards
@@ -117,6 +118,16 @@ class TransactionCoordinator:
         self._shards.unload_all()
         self._queues.stop()
         self._retries.stop()
+
+    @property
+    def load_times(self) -> LoadTimes:
+        """How long partitions of `__transaction_state` took to load."""
+        return self._shards.load_times
+
+    @property
+    def retry_count(self) -> int:
+        """Transactions whose end could not be written, and is written again."""
+        return len(self._retries)
 
     def __iter__(self) -> Iterator[HostedTransaction]:
         """Every transactional id of the active partitions, as of now."""

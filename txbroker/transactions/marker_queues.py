@@ -111,6 +111,11 @@ class MarkerQueues:
         batches = [self._unsent, *(q.waiting for q in self._queues.values()), *(q.in_flight or {} for q in self._queues.values())]
         return len({markers for batch in batches for markers in batch})
 
+    @property
+    def unsent_count(self) -> int:
+        """The number of transactions with markers for partitions without a leader, or that are sent again after a pause."""
+        return len(self._unsent)
+
     def send(self, markers: Markers, partitions: Iterable[TopicPartition]) -> None:
         """Send the markers of a transaction to these partitions."""
         self._route({markers: set(partitions)})

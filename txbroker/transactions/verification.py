@@ -8,6 +8,7 @@ coordinator has a queue with one request in flight.
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -32,6 +33,7 @@ log = logging.getLogger("txbroker.transactions")
 
 NO_SEQUENCE = -1
 TRANSACTIONS_MAX = 1_000  # in a request
+TIMES_KEPT = 1024
 # The transaction before is being completed: as Kafka's add.partitions.to.txn.retry.backoff.ms and its maximum.
 RETRY_S = 0.02
 RETRY_MAX_S = 0.1
@@ -52,6 +54,15 @@ class Claim(NamedTuple):
     producer_epoch: int
     sequence: int
     operation: Operation
+
+
+@dataclass(slots=True)
+class VerificationCounts:
+    """The questions to coordinators. `times_s`: durations of the last requests."""
+
+    requests: int = 0
+    failed: int = 0  # questions of partitions that were answered with an error, or not at all
+    times_s: deque[float] = field(default_factory=lambda: deque(maxlen=TIMES_KEPT))
 
 
 class Link(Protocol):
@@ -123,6 +134,11 @@ class TransactionVerifier:
         """Close the links; claims that wait are answered with an error."""
         self._queues.stop()
 
+    @property
+    def counts(self) -> VerificationCounts:
+        """What was asked so far."""
+        return self._queues.counts
+
     async def _ask(self, partition: Partition, claim: Claim) -> ErrorCode:
         deadline_s = self._clock.seconds() + RETRY_MAX_S
         while True:
@@ -174,6 +190,7 @@ class _Queues:
     def __init__(self, coordinators: Coordinators, clock: Clock) -> None:
         self._coordinators = coordinators
         self._clock = clock
+        self.counts = VerificationCounts()
         self._queues: dict[Hashable, _Queue] = {}
         self._is_stopped = False
 
@@ -202,14 +219,18 @@ class _Queues:
             return
         asked, queue.waiting = _first(queue.waiting)
         queue.in_flight = True
+        sent_s = self._clock.seconds()
 
         def ended(outcome: AddPartitionsToTxnResponse | Failure) -> None:
             queue.in_flight = False
             codes = {} if isinstance(outcome, Failure) else _codes(outcome)
             if isinstance(outcome, Failure) and not outcome.check(ClientError, BrokerError):
                 log.error("internal error while asking a transaction coordinator\n%s", outcome.getTraceback())
+            self.counts.requests += 1
+            self.counts.times_s.append(self._clock.seconds() - sent_s)
             for question in asked:
                 code = codes.get((question.claim.transactional_id, question.partition), ErrorCode.NETWORK_EXCEPTION)
+                self.counts.failed += bool(code)
                 question.answer.callback(code)
             self._send(queue)
 
