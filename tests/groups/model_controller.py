@@ -24,7 +24,7 @@ RETRY_S = 0.1
 
 
 class ModelController:
-    """Elects from the ISR only. A request waits until its broker can be reached, and those of one broker arrive in order."""
+    """Elects from the ISR, but for `elect_unclean`. Requests wait until a broker can be reached; those of one broker arrive in order."""
 
     def __init__(self, group: BrokerGroup, broker_ids: range, partitions: int) -> None:
         self._group = group
@@ -79,6 +79,12 @@ class ModelController:
         state = self.states[index]
         assert leader in state.isr and leader in self.registered
         self.states[index] = self._elected(state, leader)
+        self._announce([index])
+
+    def elect_unclean(self, index: int, leader: int) -> None:
+        """A live replica that is not in sync leads: what it does not have is lost."""
+        assert leader not in self.states[index].isr and leader in self.registered
+        self.states[index] = self._elected(self.states[index], leader, (leader,))
         self._announce([index])
 
     def candidates(self, index: int) -> list[int]:

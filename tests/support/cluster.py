@@ -49,9 +49,9 @@ class PartitionState(NamedTuple):
 class Cluster:
     """Brokers 1 to N on a ZooKeeper of their own. Each is a `Server` with its own data and log, which tests pause, kill and start.
 
-    `kinds` are those of the brokers, "txbroker" or "kafka-3.9", and `racks` their racks. There are `zookeepers` servers of ZooKeeper. With
-    a `network` each server is on a host of its own, named broker-1, zookeeper-1 and so on. `until_...` methods poll the metadata of every
-    broker that runs.
+    `kinds` are those of the brokers, "txbroker" (an `own_kind`) or "kafka-3.9", and `racks` their racks. There are `zookeepers` servers of
+    ZooKeeper. With a `network` each server is on a host of its own, named broker-1, zookeeper-1 and so on. `until_...` methods poll the
+    metadata of every broker that runs.
     """
 
     def __init__(
@@ -62,8 +62,10 @@ class Cluster:
         racks: Sequence[str] = (),
         zookeepers: int = 1,
         network: Network | None = None,
+        own_kind: type[BrokerProcess] = BrokerProcess,
     ) -> None:
         self.directory = directory
+        self._own_kind = own_kind
         self.network = network
         self.zookeepers = {number: ZooKeeperProcess(directory / f"zookeeper-{number}") for number in range(1, zookeepers + 1)}
         for number, zookeeper in self.zookeepers.items():
@@ -99,7 +101,7 @@ class Cluster:
         if kind == KafkaMember.kind:
             server = KafkaMember(self.directory / name, broker_id, self.zookeeper_connect, overrides)
         else:
-            server = BrokerProcess(self.directory / name, overrides)
+            server = self._own_kind(self.directory / name, overrides)
         self._place(server, name)
         server.port = before.port if before is not None else server.port
         self.brokers[broker_id] = server

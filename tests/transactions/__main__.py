@@ -1,4 +1,4 @@
-"""`python -m tests.transactions`: kill -9 of a broker at every point of a transaction, fifty times."""
+"""`python -m tests.transactions`: kill -9 of a broker at every point of a transaction, fifty times; with --cluster, of each of three."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from tests.transactions.cluster_kill_rounds import EVERY, ClusterKillRounds
 from tests.transactions.kill_rounds import KillRounds, points
 
 
@@ -14,16 +15,25 @@ def main() -> int:
     """Exit status 0 when every transaction has ended as a whole."""
     parser = argparse.ArgumentParser(prog="make crash-transactions ARGS=...", description=__doc__)
     parser.add_argument("--rounds", type=int, default=50, help="number of kills (%(default)s)")
-    rounds = parser.parse_args().rounds
+    parser.add_argument("--cluster", action="store_true", help="three brokers: at every point each of them is killed")
+    arguments = parser.parse_args()
+    rounds = min(arguments.rounds, len(EVERY)) if arguments.cluster else arguments.rounds
     directory = Path(tempfile.mkdtemp(prefix="txbroker-transactions-"))
     print(f"== {rounds} kills, in {directory}", flush=True)
     try:
-        KillRounds(directory, lambda text: print(text, flush=True)).run(points(rounds))
+        if arguments.cluster:
+            ClusterKillRounds(directory, _say).run(EVERY[:rounds])
+        else:
+            KillRounds(directory, _say).run(points(rounds))
     except AssertionError as problem:
         print(f"\nFAILED: {problem}\nData and broker.log are kept in {directory}", flush=True)
         return 1
     print("   every transaction ended as a whole", flush=True)
     return 0
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)
 
 
 if __name__ == "__main__":

@@ -1,17 +1,19 @@
 """kill -9 of a broker at chosen points of a transaction, under transactional producers: every transaction ends as a whole.
 
-A broker ends itself just before, or just after, it writes a certain state to `__transaction_state` or the markers of a transaction.
+A broker ends itself, or in a cluster another broker, just before, or just after, it writes a certain state to `__transaction_state` or the
+markers of a transaction.
 """
 
 from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 import signal
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
@@ -38,18 +40,31 @@ PLACES = [("t", 0), ("t", 1), ("u", 0)]
 TRANSACTIONS_OF_A_PRODUCER = 7  # then a new one with the same id follows
 
 _SCRIPT = """
-import os, signal
+import json, os, signal
 import txbroker.coordinators.shard_writer as shard_writer
 import txbroker.api.write_txn_markers as write_txn_markers
 from txbroker.transactions.transaction_record import read_value
-what, when, left = {what!r}, {when!r}, {count}
+known, left = None, 0
 
 def reached(here, present):
-    global left
-    if here == what and present == when:
+    global known, left
+    try:
+        with open({plan!r}) as file:
+            text = file.read()
+    except FileNotFoundError:
+        return
+    plan = json.loads(text)
+    if text != known:
+        known, left = text, plan["count"]
+    if [here, present] == [plan["what"], plan["when"]]:
         left -= 1
         if left == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
+            try:
+                os.rename({plan!r}, {plan!r} + ".reached")
+            except FileNotFoundError:
+                return  # another broker was here first
+            pids = plan["pids"] or [os.getpid()]
+            os.kill(pids[(pids.index(os.getpid()) + plan["shift"]) % len(pids)], signal.SIGKILL)
 
 def around(kind, name, what_of):
     inner = getattr(kind, name)
@@ -72,17 +87,15 @@ raise SystemExit(main())
 """
 
 
-class BrokerThatEnds(BrokerProcess):
-    """`point`: where it is killed, and how often it has to come there before; None: it is not."""
+class BrokerThatKills(BrokerProcess):
+    """At the point of a transaction that the file `plan` names, it kills a process: itself, or another broker."""
 
-    point: tuple[str, str, int] | None = None
+    def __init__(self, directory: Path, overrides: Mapping[str, str] | None = None) -> None:
+        super().__init__(directory, overrides)
+        self.plan = directory / "plan"
 
     def _command(self) -> list[str]:
-        command = super()._command()
-        if self.point is None:
-            return command
-        what, when, count = self.point
-        return [sys.executable, "-c", _SCRIPT.format(what=what, when=when, count=count), *command[3:]]
+        return [sys.executable, "-c", _SCRIPT.format(plan=str(self.plan)), *super()._command()[3:]]
 
     def has_ended(self) -> bool:
         return not self.running
@@ -91,6 +104,13 @@ class BrokerThatEnds(BrokerProcess):
     def exit_status(self) -> int | None:
         assert self._process is not None
         return self._process.poll()
+
+
+def write_plan(path: Path, what: str, when: str, count: int, pids: Sequence[int] = (), shift: int = 0) -> None:
+    """Kill when a broker comes to this point for the `count`-th time: itself, or of `pids` the one that is `shift` places after its own."""
+    fresh = path.with_suffix(".new")
+    fresh.write_text(json.dumps({"what": what, "when": when, "count": count, "pids": list(pids), "shift": shift}))
+    fresh.rename(path)
 
 
 class Load(threading.Thread):
@@ -153,7 +173,7 @@ class KillRounds:
     """A broker, its producers and the checks."""
 
     def __init__(self, directory: Path, say: Callable[[str], None] = lambda text: None) -> None:
-        self._broker = BrokerThatEnds(directory, {"transaction.state.log.num.partitions": "3"})
+        self._broker = BrokerThatKills(directory, {"transaction.state.log.num.partitions": "3"})
         self._say = say
 
     def run(self, points: Sequence[tuple[str, str, int]]) -> None:
@@ -166,40 +186,47 @@ class KillRounds:
                 created.result()
             loads = [Load(broker.address, name) for name in ("a", "b")]
             broker.stop()
-            for number, broker.point in enumerate(points, 1):
+            for number, (what, when, count) in enumerate(points, 1):
+                write_plan(broker.plan, what, when, count)
                 with contextlib.suppress(ServerFailed):  # it may go on with a transaction, and come to the point, before it is ready
                     broker.start()
                 for load in loads:
                     if not load.is_alive() and load.ident is None:
                         load.start()
-                until(broker.has_ended, f"the broker was killed at {broker.point}")
+                until(broker.has_ended, f"the broker was killed {when} {what}")
                 assert broker.exit_status == -signal.SIGKILL, broker.log_tail()
-                self._say(f"   {number}: killed {broker.point[1]} {broker.point[0]}")
-            broker.point = None
+                self._say(f"   {number}: killed {when} {what}")
             broker.start()
-            for load in loads:
-                load.ended.set()
-            for load in loads:
-                load.join(PATIENCE_S)
-                assert not load.is_alive() and load.failure is None, load.failure
-            outcomes = {name: outcome for load in loads for name, outcome in load.outcomes.items()}
-            for load in loads:  # what the last producer left open is aborted by the next one
-                Producer({"bootstrap.servers": broker.address, "transactional.id": load.name}).init_transactions(PATIENCE_S)
-            self._check(outcomes)
+            check_outcomes(broker.address, loads)
+            assert "Traceback" not in broker.log(), broker.log_tail()
+            broker.stop()
+            check_states(broker.data, loads)
         finally:
             broker.close()
 
-    def _check(self, outcomes: dict[str, bool | None]) -> None:
-        read = {place: Counter(_read(self._broker.address, *place)) for place in PLACES}
-        for name, committed in outcomes.items():
-            counts = {found[name] for found in read.values()}
-            assert counts in ({0}, {1}), f"transaction {name} is read {counts} times in its partitions"
-            assert committed is None or counts == {int(committed)}, f"transaction {name} was committed: {committed}, read: {counts}"
-        assert sum(outcome is not None for outcome in outcomes.values()) >= 4
-        assert "Traceback" not in self._broker.log(), self._broker.log_tail()
-        self._broker.stop()
-        last = dict(dumped_states(self._broker.data))
-        assert last.keys() == {"a", "b"} and all(state is not None and state.is_idle for state in last.values()), last
+
+def check_outcomes(bootstrap: str, loads: Sequence[Load]) -> None:
+    """End the producers: each transaction is read in all of its partitions or in none, as its producer was answered."""
+    for load in loads:
+        load.ended.set()
+    for load in loads:
+        load.join(PATIENCE_S)
+        assert not load.is_alive() and load.failure is None, load.failure
+    outcomes = {name: outcome for load in loads for name, outcome in load.outcomes.items()}
+    for load in loads:  # what the last producer left open is aborted by the next one
+        Producer({"bootstrap.servers": bootstrap, "transactional.id": load.name}).init_transactions(PATIENCE_S)
+    read = {place: Counter(_read(bootstrap, *place)) for place in PLACES}
+    for name, committed in outcomes.items():
+        counts = {found[name] for found in read.values()}
+        assert counts in ({0}, {1}), f"transaction {name} is read {counts} times in its partitions"
+        assert committed is None or counts == {int(committed)}, f"transaction {name} was committed: {committed}, read: {counts}"
+    assert sum(outcome is not None for outcome in outcomes.values()) >= 4
+
+
+def check_states(data: Path, loads: Sequence[Load]) -> None:
+    """By Apache Kafka's dump tool, no transaction is open in the files of a broker."""
+    last = dict(dumped_states(data))
+    assert last.keys() == {load.name for load in loads} and all(state is not None and state.is_idle for state in last.values()), last
 
 
 def _read(address: str, topic: str, partition: int) -> list[str]:

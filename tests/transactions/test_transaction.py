@@ -92,6 +92,17 @@ def test_an_initialization_ends_the_transaction_of_the_producer_before() -> None
     assert code(lambda: end(transaction, producer=Producer(7, 0))) is ErrorCode.PRODUCER_FENCED
 
 
+@pytest.mark.parametrize("version", [0, 2])
+def test_an_initialization_that_ends_a_transaction_raises_the_epoch_twice(version: int) -> None:
+    """Once to fence, once for the new producer; with transactions v2 the end of the transaction does not raise it too (KAFKA-19367)."""
+    transaction = ongoing(epoch=5, version=version)
+    write(transaction, transaction.initialize(TIMEOUT_MS, None, 30))
+    transaction.marked([P0])
+    write(transaction, transaction.complete(31))
+    write(transaction, transaction.initialize(TIMEOUT_MS, None, 32))
+    assert (transaction.record.state, transaction.producer) == (S.EMPTY, Producer(7, 7))
+
+
 @pytest.mark.parametrize("commit", [True, False])
 def test_a_transaction_is_complete_when_all_partitions_have_their_marker(commit: bool) -> None:
     transaction = ongoing()

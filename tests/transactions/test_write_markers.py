@@ -225,3 +225,58 @@ def test_a_marker_that_is_not_replicated_does_not_count_after_a_failover(brokers
     assert brokers.mark(epoch=0, broker_id=2) == E.NONE
     assert brokers.committed(2) == [7]
     assert [brokers.partition(broker_id).log.log_end_offset for broker_id in BROKERS] == [2, 2, 2]
+
+
+def until_behind(brokers: Brokers) -> None:
+    """Broker 2 does not get what the others have, and leaves the ISR."""
+    brokers.advance(20.0)
+    assert sorted(brokers.controller.states[0].isr) == [1, 3]
+
+
+def elect_unclean(brokers: Brokers) -> None:
+    """Broker 2 leads without what the ISR has, and broker 3 truncates its log to that of broker 2."""
+    brokers.group.cut = {1}
+    brokers.controller.elect_unclean(0, 2)
+    brokers.advance(5.0)
+    assert sorted(brokers.controller.states[0].isr) == [2, 3]
+
+
+def until_equal(brokers: Brokers, end: int) -> None:
+    """Broker 1 returns and truncates its log: all replicas are the same, and no transaction is open with any leader."""
+    brokers.group.cut.clear()
+    brokers.advance(10.0)
+    assert [brokers.partition(broker_id).log.log_end_offset for broker_id in BROKERS] == [end] * 3
+    for leader in (1, 3):
+        brokers.controller.elect(0, leader)
+        brokers.advance(2.0)
+        assert brokers.partition(leader).last_stable_offset == end
+
+
+def test_a_marker_that_an_unclean_election_loses_leaves_a_transaction_that_can_be_ended(brokers: Brokers) -> None:
+    """For its coordinator it has ended: it hangs (KIP-664), with its offset pending. A marker of an administrator ends it."""
+    brokers.append(epoch=0)
+    brokers.advance(1.0)
+    brokers.group.cut.add(2)
+    brokers.begin(request(epoch=0))
+    until_behind(brokers)
+    assert brokers.mark(epoch=0) == E.NONE  # as the coordinator repeats it
+    assert brokers.partition().last_stable_offset == brokers.partition().high_watermark
+    elect_unclean(brokers)
+    assert brokers.partition(2).last_stable_offset == 0
+    assert brokers.committed(2) == []
+    assert brokers.mark(epoch=0, result=ABORT, broker_id=2) == E.NONE
+    assert brokers.partition(2).last_stable_offset == 2
+    assert brokers.committed(2, stable=True) == []
+    until_equal(brokers, 2)
+
+
+def test_records_of_an_open_transaction_that_an_unclean_election_loses(brokers: Brokers) -> None:
+    """The commit finds a leader without them: its marker ends nothing there, and holds nothing back."""
+    brokers.group.cut.add(2)
+    brokers.append(epoch=0)
+    until_behind(brokers)
+    elect_unclean(brokers)
+    assert brokers.mark(epoch=0, broker_id=2) == E.NONE
+    assert brokers.partition(2).last_stable_offset == brokers.partition(2).log.log_end_offset == 1
+    assert brokers.committed(2, stable=True) == []
+    until_equal(brokers, 1)
