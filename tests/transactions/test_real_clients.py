@@ -10,7 +10,9 @@ from confluent_kafka import TopicPartition as Place
 from kafka import KafkaConsumer, KafkaProducer
 
 from tests.support import java
+from tests.support.raw import RawConnection
 from tests.support.raw_admin import create_topic
+from tests.support.raw_transactions import latest
 from tests.support.server import Server
 from tests.support.waiting import PATIENCE_S, until
 from tests.transactions.state_log import dumped_states
@@ -110,7 +112,8 @@ def test_a_transaction_that_times_out_is_aborted(start_broker: Callable[..., Ser
     late.begin_transaction()
     late.produce(name, b"late")
     late.flush(PATIENCE_S)
-    until(lambda: "is aborted after its timeout" in broker.log(), "the transaction is aborted")
+    with RawConnection(broker.address) as connection:
+        until(lambda: latest(connection, name) == 2, "the transaction is aborted: its record and the marker")
     with pytest.raises(KafkaException):
         late.commit_transaction(PATIENCE_S)
     transaction(producer(broker, name), name, "next")

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from txbroker.api.request_context import RequestContext
 from txbroker.errors import BrokerError, ErrorCode
@@ -32,12 +33,23 @@ SOFTWARE_CHARACTERS_MAX = 100  # of its name and version that are kept
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
+class FinalizedLevel(NamedTuple):
+    """The level of a feature that clients may use, 0 for none. A client that knows several takes the one with the highest epoch."""
+
+    level: int
+    epoch: int
+
+
 class ApiVersionsHandler:
     """Returns the version ranges of the registry, which includes this handler, and the version of transactions."""
 
     request: type[Request] = ApiVersionsRequest
 
-    def __init__(self, ranges: Callable[[], Mapping[int, VersionRange]], transaction_version: Callable[[], int] = lambda: 0) -> None:
+    def __init__(
+        self,
+        ranges: Callable[[], Mapping[int, VersionRange]],
+        transaction_version: Callable[[], FinalizedLevel] = lambda: FinalizedLevel(0, -1),
+    ) -> None:
         self._ranges = ranges
         self._transaction_version = transaction_version
 
@@ -47,6 +59,7 @@ class ApiVersionsHandler:
             if not all(_SOFTWARE.fullmatch(text) for text in named):
                 raise BrokerError(ErrorCode.INVALID_REQUEST, "client software name or version has characters that are not allowed")
             context.session.software = " ".join(named)[:SOFTWARE_CHARACTERS_MAX]
+        level, epoch = self._transaction_version()
         keys = [ApiVersion(api_key=key, min_version=r.low, max_version=r.high) for key, r in self._ranges().items()]
         return ApiVersionsResponse(
             error_code=ErrorCode.NONE,
@@ -58,14 +71,14 @@ class ApiVersionsHandler:
                     max_version=TRANSACTION_VERSION_MAX,
                 )
             ],
-            finalized_features_epoch=0,
-            finalized_features=self._finalized(),
+            finalized_features_epoch=epoch,
+            finalized_features=_finalized(level),
         )
-
-    def _finalized(self) -> list[FinalizedFeatureKey]:
-        level = self._transaction_version()
-        return [FinalizedFeatureKey(name=TRANSACTION_FEATURE, max_version_level=level, min_version_level=level)] if level else []
 
     def failed(self, request: ApiVersionsRequest, context: RequestContext, error: BrokerError) -> ApiVersionsResponse:
         """Only the error."""
         return ApiVersionsResponse(error_code=error.code, api_keys=[])
+
+
+def _finalized(level: int) -> list[FinalizedFeatureKey]:
+    return [FinalizedFeatureKey(name=TRANSACTION_FEATURE, max_version_level=level, min_version_level=level)] if level else []

@@ -112,7 +112,7 @@ class Components:
         self._connections = Connections(identity.broker_id, config, world, inter_broker)
         next_producer_id = ProducerIds(lambda: allocate_block(tree, identity.broker_id)).next_id
         markers = WriteTxnMarkersHandler(self.replicas, self._coordinator, produce, world.now_ms, config.int("request.timeout.ms"))
-        self._transaction_level = TransactionLevel(tree, self.image, world.reactor, is_alone=not is_clustered(config))
+        self._transaction_level = TransactionLevel(tree, self.image, world.reactor, world.now_ms, is_alone=not is_clustered(config))
         self._marker_channels = MarkerChannels(
             identity.broker_id, self.image, self._connections, inter_broker, markers.write
         )
@@ -171,7 +171,7 @@ class Components:
                 markers=markers,
                 adding=adding,
                 verifier=self._verifier,
-                transaction_version=lambda: self._transaction_level.level,
+                transaction_version=lambda: self._transaction_level.finalized,
                 topic_admin=admin,
                 config_admin=ConfigAdmin(tree),
                 waiting=self._waiting,

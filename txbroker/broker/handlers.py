@@ -9,7 +9,7 @@ from twisted.internet.defer import Deferred
 
 from txbroker.api.acls import CreateAclsHandler, DeleteAclsHandler, DescribeAclsHandler
 from txbroker.api.alter_configs import AlterConfigsHandler, IncrementalAlterConfigsHandler
-from txbroker.api.api_versions import ApiVersionsHandler
+from txbroker.api.api_versions import ApiVersionsHandler, FinalizedLevel
 from txbroker.api.client_quotas import AlterClientQuotasHandler, DescribeClientQuotasHandler
 from txbroker.api.config_resources import ConfigResources
 from txbroker.api.consumer_group_heartbeat import ConsumerGroupHeartbeatHandler
@@ -81,7 +81,7 @@ class Parts:
     markers: WriteTxnMarkersHandler
     adding: AddPartitionsToTxnHandler
     verifier: TransactionVerifier
-    transaction_version: Callable[[], int]
+    transaction_version: Callable[[], FinalizedLevel]
     topic_admin: TopicAdmin
     config_admin: ConfigAdmin
     waiting: TopicWaiting

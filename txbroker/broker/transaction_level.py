@@ -7,9 +7,11 @@ on ZooKeeper do not. Brokers read them whenever the set of live brokers changes.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 from twisted.internet.defer import Deferred
 
+from txbroker.api.api_versions import FinalizedLevel
 from txbroker.clock import Clock, DelayedCall
 from txbroker.cluster import node_paths
 from txbroker.cluster.image import ClusterImage
@@ -22,17 +24,21 @@ RETRY_S = 1.0  # after ZooKeeper could not be read
 
 
 class TransactionLevel:
-    """`level`: 2 if every live broker serves transactions v2, otherwise 0: those of brokers before KIP-890."""
+    """`finalized`: 2 if every live broker serves transactions v2, otherwise 0: those of brokers before KIP-890.
 
-    def __init__(self, tree: Tree, image: ClusterImage, clock: Clock, *, is_alone: bool) -> None:
+    Its epoch is the time of the change, which brokers have nearly in common; -1 before the registrations were read.
+    """
+
+    def __init__(self, tree: Tree, image: ClusterImage, clock: Clock, now_ms: Callable[[], int], *, is_alone: bool) -> None:
         self._tree = tree
         self._image = image
         self._clock = clock
+        self._now_ms = now_ms
         self._reading = False
         self._changed = False
         self._stopped = False
         self._retry: DelayedCall | None = None
-        self.level = TRANSACTION_VERSION if is_alone else 0
+        self.finalized = FinalizedLevel(TRANSACTION_VERSION, 0) if is_alone else FinalizedLevel(0, -1)
 
     def brokers_changed(self) -> None:
         """The set of live brokers has changed."""
@@ -53,9 +59,10 @@ class TransactionLevel:
             while self._changed:
                 self._changed = False
                 level = min([await self._of(broker_id) for broker_id in list(self._image.brokers)], default=0)
-                if level != self.level:
+                before = self.finalized
+                if level != before.level or before.epoch < 0:
+                    self.finalized = FinalizedLevel(level, max(self._now_ms(), before.epoch + 1))
                     log.info("clients may use transactions of version %d now", level)
-                    self.level = level
         except TreeError as error:
             log.debug("the registrations of brokers cannot be read: %s; trying again", error)
             if not self._stopped:
