@@ -87,7 +87,7 @@ def finalized(cluster: Cluster, broker_id: int) -> dict[str, int]:
 
 def test_transactions_with_a_broker_of_kafka_in_the_cluster_and_without_it(start_cluster: Callable[..., Cluster], name: str) -> None:
     """Kafka's producer of 4.3 uses transactions v2 only while it may: Kafka 3.9 leads partitions and may be the coordinator."""
-    cluster = start_cluster({"transaction.state.log.replication.factor": "2"}, kinds=(OURS, OURS, KAFKA))
+    cluster = start_cluster(kinds=(OURS, OURS, KAFKA))
     cluster.create_topic(name, 3)
 
     def write(total: int) -> None:
