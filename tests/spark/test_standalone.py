@@ -118,7 +118,7 @@ def test_replay(jobs: dict[str, Ended], shared_broker: Server) -> None:
 def test_compaction_check(jobs: dict[str, Ended]) -> None:
     """Of segment files, before and after a pass that loses the latest record of a key."""
     assert jobs["before"].status == 0 and "snapshot of 16 records" in jobs["before"].output
-    assert jobs["after"].status == 1 and "t-0 of one: 1 record" in jobs["after"].complaint
+    assert jobs["after"].status == 1 and "t-0 of one: lost: 1 record, offset 9" in jobs["after"].complaint
     report = jobs["after"].report
     assert report is not None
     (found,) = report["violations"]  # type: ignore[misc]

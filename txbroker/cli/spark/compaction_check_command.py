@@ -123,7 +123,7 @@ def complaints(report: CheckReport) -> Sequence[str]:
 def _complaint(one: Violation) -> str:
     shown = ", ".join(f"{example.offset}" + ("" if example.key is None else f" ({example.key})") for example in one.examples)
     more = "" if one.records == len(one.examples) else ", ..."
-    return f"{_name(*one[1:4])}: {amount(one.records, 'record')} {one.kind}: offset {shown}{more}; {_ADVICE[one.kind.name]}"
+    return f"{_name(*one[1:4])}: {one.kind}: {amount(one.records, 'record')}, offset {shown}{more}; {_ADVICE[one.kind.name]}"
 
 
 def _name(replica: str, topic: str, partition: int) -> str:
