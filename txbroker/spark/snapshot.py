@@ -61,9 +61,12 @@ def take(brokers: Brokers, names: Sequence[str], isolation_level: str) -> Snapsh
             if reader.topic_id == NULL_TOPIC_ID or cluster_id is None:
                 raise CommandFailed(f"the broker shows no id of topic {name} or of its cluster, without which a topic that was "
                                     "deleted and created again is not recognised; brokers from 2.8 on show them")
-            # The start is read last, so that it is never older than the end.
-            ends = {index: (reader.offset(index, LATEST), reader.offset(index, LATEST, READ_UNCOMMITTED)) for index in reader.partitions}
-            offsets = {index: PartitionOffsets(reader.offset(index, EARLIEST), *both) for index, both in ends.items()}
+            # In this order: what is written meanwhile is not taken for an open transaction, and the start is never older than the end.
+            offsets = {}
+            for index in reader.partitions:
+                high_watermark = reader.offset(index, LATEST, READ_UNCOMMITTED)
+                end = min(reader.offset(index, LATEST), high_watermark)
+                offsets[index] = PartitionOffsets(reader.offset(index, EARLIEST), end, high_watermark)
             topics.append(TopicSnapshot(name, id_to_text(reader.topic_id), offsets))
         finally:
             reader.close()
