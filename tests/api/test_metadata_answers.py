@@ -113,7 +113,7 @@ def test_a_broker_that_has_just_started_waits_for_the_first_metadata(in_time: bo
     else:
         clock.advance(FIRST_BROKERS_WAIT_MS / 1000 + 0.1)
         (answer,) = answers
-        assert answer.brokers == [] and answer.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert answer.brokers == [] and answer.topics[0].error_code == ErrorCode.LEADER_NOT_AVAILABLE
 
 
 def test_different_requests_get_different_responses(handler: MetadataHandler) -> None:

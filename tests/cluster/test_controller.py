@@ -295,6 +295,7 @@ def test_a_new_controller_continues_a_deletion() -> None:
 
 
 def test_a_restart_of_a_single_broker() -> None:
+    """It has all topics from the first request on: its clients never see that one does not exist."""
     cluster = cluster_of(1)
     cluster.create_topic("a", (1,), (1,))
     cluster.create_topic("b", (1,))
@@ -303,7 +304,9 @@ def test_a_restart_of_a_single_broker() -> None:
     assert cluster.controller.epoch == 2
     assert cluster.taken() == {
         1: [
-            "UM brokers 1",
+            "UM a-0 leader 1 epoch 0",
+            "UM a-1 leader 1 epoch 0",
+            "UM b-0 leader 1 epoch 0",
             "LAI a-0 leader 1 epoch 0 isr 1",
             "LAI a-1 leader 1 epoch 0 isr 1",
             "LAI b-0 leader 1 epoch 0 isr 1",
@@ -335,7 +338,9 @@ def test_the_controller_is_killed() -> None:
     assert cluster.controller.epoch == 2
     assert cluster.taken() == {
         2: [
-            "UM brokers 2",
+            "UM t-0 leader 1 epoch 0 offline 1",
+            "UM u-0 leader 2 epoch 0 offline 1",
+            "UM v-0 leader 1 epoch 0 offline 1",
             "LAI t-0 leader -1 epoch 1 isr 2",
             "LAI u-0 leader 2 epoch 1 isr 2",
             "UM t-0 leader -1 epoch 1 offline 1",

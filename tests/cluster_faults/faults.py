@@ -232,7 +232,8 @@ def unmount_disks(cluster: Cluster) -> None:
 
 def _resize(server: Server, kib: int) -> bool:
     """Whether that was possible: the process may write more at any time."""
-    command = ["mount", "-o", f"remount,size={max(kib, 4)}k", str(server.data)]
+    # With its type: in a user namespace `mount` would repeat options of the file system that must not be given again.
+    command = ["mount", "-t", "tmpfs", "-o", f"remount,size={max(kib, 4)}k", "tmpfs", str(server.data)]
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 

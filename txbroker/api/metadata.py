@@ -4,8 +4,8 @@ Behaviour: a topic that is requested by name and does not exist is created if bo
 response is sent when it has leaders, at the latest after topic_creation.WAIT_MS, then with UNKNOWN_TOPIC_OR_PARTITION, as Kafka 4 answers
 at once. Addresses are those of the client's listener. A partition whose leader is not alive has LEADER_NOT_AVAILABLE, one whose leader
 lacks the client's listener LISTENER_NOT_FOUND; both without a leader. A broker that has just started waits for the controller's first
-request, at most FIRST_BROKERS_WAIT_MS: Kafka's brokers answer without brokers and topics then, which fails clients. Responses without
-errors of topics are cached until the cluster image changes.
+request, at most FIRST_BROKERS_WAIT_MS, and then answers without brokers and LEADER_NOT_AVAILABLE for each topic: Kafka's brokers answer
+at once, with UNKNOWN_TOPIC_OR_PARTITION, which fails clients. Responses without errors of topics are cached until the cluster image changes.
 Version notes: v0 requests all topics by an empty list, later versions by null; v4 may forbid auto-creation; v6 LISTENER_NOT_FOUND,
 LEADER_NOT_AVAILABLE before it; v8-v10 have authorized operations of the cluster; v10 topic ids, v12 topics requested by id.
 """
@@ -141,7 +141,9 @@ class MetadataHandler:
             check_topic_name(name)
         except BrokerError as error:
             return _missing(name, NULL_TOPIC_ID, error.code)
-        return _missing(name, NULL_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        # Without brokers nothing is known of any topic yet: librdkafka's producers refuse records of topics that do not exist.
+        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if self._image.brokers else ErrorCode.LEADER_NOT_AVAILABLE
+        return _missing(name, NULL_TOPIC_ID, code)
 
     def failed(self, request: MetadataRequest, context: RequestContext, error: BrokerError) -> MetadataResponse:
         """Every topic with the same error."""

@@ -281,8 +281,9 @@ class ControllerTerm:
         self._deletions.resume(brokers)
 
     def _announce_brokers(self) -> None:
+        # With all topics as they are: a broker that has just started would answer that they do not exist.
         batch = self.outbox.batch()
-        batch.metadata(self.context.brokers)
+        batch.metadata(self.context.brokers, self.context.partitions())
         self.outbox.send(batch)
 
     async def _take_over_partitions(self) -> None:
