@@ -10,6 +10,7 @@ import argparse
 import itertools
 import os
 import random
+import re
 import secrets
 import shutil
 import signal
@@ -53,11 +54,19 @@ def main() -> int:
     arguments = parser.parse_args()
     if arguments.check is not None:
         return check_file(arguments.check)
+    kinds = arguments.kind.split(",")
+    unknown = sorted({*kinds} - {BrokerProcess.kind, KafkaMember.kind})
+    if unknown:
+        parser.error(f"--kind: {', '.join(unknown)}: a kind is {BrokerProcess.kind} or {KafkaMember.kind}")
+    unknown = sorted(set(re.split("[+,]", arguments.plan)) - faults.NAMES.keys()) if arguments.plan else []
+    if unknown:
+        parser.error(f"--plan: {', '.join(unknown)}: a fault is one of {', '.join(faults.NAMES)}")
     if not network.inside():
         problem = network.enter("tests.cluster_faults", sys.argv[1:])
         print(f"without faults of the network and of disks: namespaces cannot be made ({problem})", flush=True)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    kinds = arguments.kind.split(",")
+    if arguments.plan and not any(given(arguments.plan)):
+        parser.error("--plan: this process can make none of these faults")
     kinds = kinds * 3 if len(kinds) == 1 else kinds
     hosts = Network() if network.inside() else None
     end_s = time.monotonic() + arguments.minutes * 60

@@ -26,7 +26,7 @@ def inside() -> bool:
 
 def enter(module: str, arguments: Sequence[str]) -> str:
     """Run `python -m module arguments` in namespaces of its own in place of this process; why not, if the machine does not allow that."""
-    problem = ""
+    problems = []
     for way in (_UNSHARE, (*_UNSHARE, "--user", "--map-root-user")):
         if shutil.which(way[0]) is None:
             return f"{way[0]} is not installed"
@@ -34,8 +34,8 @@ def enter(module: str, arguments: Sequence[str]) -> str:
                                capture_output=True, text=True, check=False)
         if tried.returncode == 0:
             os.execvpe(way[0], [*way, sys.executable, "-m", module, *arguments], {**os.environ, _INSIDE: "1"})
-        problem = tried.stderr.strip()
-    return problem
+        problems.append(tried.stderr.strip())
+    return f"{problems[0]}; in a user namespace: {problems[1]}"
 
 
 class Network:
