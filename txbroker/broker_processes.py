@@ -53,8 +53,9 @@ class BrokerProcesses:
         *,
         systemd: Supervisor,
         refuse: Callable[[str], None],
+        on_ready: Callable[[Sequence[str]], None],
     ) -> None:
-        """`arguments`: those of `txbroker run` that each broker gets, too."""
+        """`arguments`: those of `txbroker run` that each broker gets, too. `on_ready` gets the addresses, once, when all serve clients."""
         self.exit_status = 0
         self.reactor = reactor
         self._config = config
@@ -63,6 +64,7 @@ class BrokerProcesses:
         self._ready_file = ready_file
         self._systemd = systemd
         self._refuse = refuse
+        self._on_ready = on_ready
         self._directory = ""
         self._metrics_url: str | None = None
         self._tree: _Process | None = None
@@ -152,6 +154,7 @@ class BrokerProcesses:
             _write(self._ready_file, "".join(f"{line}\n" for line in (*addresses, *metrics)))
         log.info("%s serve clients: %s", amount(self._processes, "process"), ", ".join(addresses))
         self._systemd.ready(f"{amount(self._processes, 'process')} serving clients")
+        self._on_ready(addresses)
 
     def _not_started(self, why: str) -> None:
         self._refuse(why)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pty
@@ -74,9 +75,13 @@ def test_a_signal_stops_it_cleanly(host: Sequence[str], number: signal.Signals, 
     assert f"{number.name}: stopping" in service.written
 
 
-def test_first_steps_on_a_terminal(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("arguments", "listening"), [
+    ([], r"PLAINTEXT on 127\.0\.0\.1:\d+"),
+    (["--processes", "2"], r"127\.0\.0\.1:\d+, 127\.0\.0\.1:\d+"),
+], ids=["one process", "two"])  # fmt: skip
+def test_first_steps_on_a_terminal(tmp_path: Path, arguments: Sequence[str], listening: str) -> None:
     ours, theirs = pty.openpty()
-    command = [*RUN, *flags(tmp_path / "data")]
+    command = [*RUN, *flags(tmp_path / "data"), *arguments]
     with (
         (tmp_path / "err").open("wb") as err,
         subprocess.Popen(command, stdout=theirs, stderr=err, env=ENVIRONMENT, cwd=tmp_path) as service,
@@ -86,7 +91,7 @@ def test_first_steps_on_a_terminal(tmp_path: Path) -> None:
         while b"Ctrl-C stops it." not in shown:
             shown += os.read(ours, 65536)
         lines = shown.decode().splitlines()
-        assert re.fullmatch(r"txbroker is listening: PLAINTEXT on 127\.0\.0\.1:\d+", lines[0])
+        assert re.fullmatch(f"txbroker is listening: {listening}", lines[0])
         assert lines[1] == f"Its data is in {tmp_path / 'data'}"
         # The three lines work as printed.
         shell = ["bash", "-e", "-c", "\n".join(lines[3:6])]
@@ -94,6 +99,11 @@ def test_first_steps_on_a_terminal(tmp_path: Path) -> None:
         assert (tried.returncode, tried.stdout) == (0, "Created topic hello.\nhello, world\n"), tried.stderr
         service.send_signal(signal.SIGINT)
         assert service.wait(PATIENCE_S) == 0
+    rest = b""
+    with contextlib.suppress(OSError):  # the terminal has no other end any more
+        while more := os.read(ours, 65536):
+            rest += more
+    assert b"stops it" not in rest, "the first steps are printed once"
     os.close(ours)
 
 

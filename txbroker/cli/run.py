@@ -7,7 +7,7 @@ import contextlib
 import os
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from txbroker.cli.arguments import key_value
@@ -96,7 +96,10 @@ def run(arguments: argparse.Namespace) -> int:
     log_twisted()
     if arguments.processes is not None:
         return _run_processes(arguments, startup)
-    service = BrokerService(startup, arguments.ready_file, refuse=_refuse, on_ready=_welcome(arguments.log_format))
+    # The process that has started this one prints the first steps for all.
+    welcomes = _welcomes(arguments) and not arguments.stop_with_input
+    on_ready = _welcome if welcomes else lambda broker: None
+    service = BrokerService(startup, arguments.ready_file, refuse=_refuse, on_ready=on_ready)
     service.startService()
     reactor = monotonic_reactor()
     reactor.addSystemEventTrigger("before", "shutdown", service.stopService)
@@ -116,8 +119,21 @@ def _run_processes(arguments: argparse.Namespace, startup: Startup) -> int:
         for value in values:
             passed += [flag, value]
     reactor = monotonic_reactor()
+    directories = ", ".join(map(os.path.abspath, startup.config.list("log.dirs")))
+
+    def welcome(addresses: Sequence[str]) -> None:
+        if _welcomes(arguments):
+            _print_first_steps(", ".join(addresses), addresses[0], directories)
+
     group = BrokerProcesses(
-        reactor, startup.config, passed, arguments.processes, arguments.ready_file, systemd=supervisor(reactor), refuse=_refuse
+        reactor,
+        startup.config,
+        passed,
+        arguments.processes,
+        arguments.ready_file,
+        systemd=supervisor(reactor),
+        refuse=_refuse,
+        on_ready=welcome,
     )
     reactor.callWhenRunning(group.start)
     reactor.run()
@@ -128,16 +144,21 @@ def _refuse(why: str) -> None:
     print(f"txbroker: {why}", file=sys.stderr, flush=True)
 
 
-def _welcome(log_format: str) -> Callable[[Any], None]:
-    """Print first steps once clients are served, if standard output is a terminal; the addresses are in the log too."""
-    return _print_welcome if log_format == TEXT and sys.stdout.isatty() else lambda broker: None
+def _welcomes(arguments: argparse.Namespace) -> bool:
+    """Whether to print first steps once clients are served: standard output is a terminal. The addresses are in the log too."""
+    return arguments.log_format == TEXT and sys.stdout.isatty()
 
 
-def _print_welcome(broker: Any) -> None:
-    host, port = next(iter(broker.bound.values()))
-    address = f"{'127.0.0.1' if host in ('0.0.0.0', '::') else host}:{port}"
+def _welcome(broker: Any) -> None:
     listening = ", ".join(f"{name} on {host}:{port}" for name, (host, port) in broker.bound.items())
-    data = ", ".join(broker.directories)
+    host, port = next(iter(broker.bound.values()))
+    _print_first_steps(listening, f"{host}:{port}", ", ".join(broker.directories))
+
+
+def _print_first_steps(listening: str, address: str, data: str) -> None:
+    """`address`: host:port of a listener."""
+    host, _, port = address.rpartition(":")
+    address = f"{'127.0.0.1' if host in ('0.0.0.0', '::', '[::]') else host}:{port}"
     program = _program()
     with contextlib.suppress(OSError):  # the terminal may be gone
         print(
