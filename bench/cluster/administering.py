@@ -27,6 +27,7 @@ NONE = 0
 CREATE_VERSION, DELETE_VERSION = 5, 3
 TIMEOUT_MS = 60_000
 WAIT_S = 120.0
+PAUSE_S = 0.002
 
 CREATION = Work(
     "cluster-create",
@@ -97,36 +98,36 @@ def _delete(cluster: Cluster, names: Sequence[str]) -> None:
 
 
 class _Writer:
-    """Writes to partitions in turn, each at the broker that acknowledged last, and measures the longest time between two of them."""
+    """Writes to one partition, at the broker that acknowledged last, and measures the longest time between two acknowledgements."""
 
-    def __init__(self, cluster: Cluster, topic: str, partitions: Sequence[int], leader: int) -> None:
+    def __init__(self, cluster: Cluster, topic: str, partition: int, leader: int) -> None:
         self._addresses = {broker_id: server.address for broker_id, server in cluster.brokers.items()}
-        self._topic = topic
-        self._at = dict.fromkeys(partitions, leader)
-        self._acknowledged_s: dict[int, float] = {}
+        self._topic, self._partition = topic, partition
+        self._at = leader
+        self._acknowledged_s = time.monotonic()
         self._connections: dict[int, RawConnection] = {}
         self._end = threading.Event()
+        self._records = batch(numbered(1))
         self.longest_s = 0.0
-        self.rounds = 0
+        self.written = 0
         self.failure: Exception | None = None
-        self._thread = threading.Thread(target=self._run, name="writes to partitions")
+        self._thread = threading.Thread(target=self._run, name=f"writes to {topic}-{partition}")
 
     def start(self) -> None:
         """Begin; returns after the first records."""
         self._thread.start()
-        self.until_rounds(2)
+        self.until_written(2)
         self.longest_s = 0.0
 
-    def until_rounds(self, count: int) -> None:
-        """Wait for so many more records in each partition."""
-        wanted, deadline_s = self.rounds + count, time.monotonic() + WAIT_S
-        while self.rounds < wanted and self._thread.is_alive():
-            assert time.monotonic() < deadline_s, f"some partitions of {self._topic} acknowledge no record any more: {self._at}"
-            time.sleep(0.01)
+    def until_written(self, count: int) -> None:
+        """Wait for so many more records."""
+        wanted = self.written + count
+        while self.written < wanted and self._thread.is_alive():
+            time.sleep(PAUSE_S)
 
     def finish(self) -> None:
-        """End, after one more record in each partition."""
-        self.until_rounds(2)
+        """End, after two more records."""
+        self.until_written(2)
         self._end.set()
         self._thread.join()
         for connection in self._connections.values():
@@ -135,32 +136,31 @@ class _Writer:
             raise self.failure
 
     def _run(self) -> None:
-        records = batch(numbered(1))
         try:
             while not self._end.is_set():
-                for number in self._at:
-                    self._write(number, records)
-                self.rounds += 1
+                self._write()
         except Exception as error:
             self.failure = error
 
-    def _write(self, number: int, records: bytes) -> None:
-        """Until a broker acknowledges; one that has stopped is left out."""
-        for broker_id in itertools.cycle(sorted(self._addresses, key=lambda each: each != self._at[number])):
+    def _write(self) -> None:
+        """Try the brokers in turn until one acknowledges; one that has stopped is left out."""
+        for broker_id in itertools.cycle(sorted(self._addresses, key=lambda each: each != self._at)):
             try:
                 if broker_id not in self._connections:
                     self._connections[broker_id] = RawConnection(self._addresses[broker_id])
-                acknowledged = produce(self._connections[broker_id], self._topic, records, partition=number).error_code == NONE
+                answer = produce(self._connections[broker_id], self._topic, self._records, partition=self._partition)
+                acknowledged = answer.error_code == NONE
             except OSError:
                 self._connections.pop(broker_id, None)
                 acknowledged = False
             now_s = time.monotonic()
             if acknowledged:
-                self.longest_s = max(self.longest_s, now_s - self._acknowledged_s.get(number, now_s))
-                self._acknowledged_s[number], self._at[number] = now_s, broker_id
+                self.longest_s = max(self.longest_s, now_s - self._acknowledged_s)
+                self._acknowledged_s, self._at = now_s, broker_id
+                self.written += 1
                 return
-            if self._end.is_set() or now_s - self._acknowledged_s.get(number, now_s) > WAIT_S:
-                raise AssertionError(f"no broker acknowledges a record of {self._topic}-{number}")
+            assert now_s - self._acknowledged_s < WAIT_S, f"no broker acknowledges a record of {self._topic}-{self._partition}"
+            time.sleep(PAUSE_S)
 
 
 def _stopped(cluster: Cluster, topic: str) -> Sample:
@@ -169,13 +169,14 @@ def _stopped(cluster: Cluster, topic: str) -> Sample:
     leaders = [state.leader for state in states.values()]
     victim = max(set(leaders), key=leaders.count)
     led = [number for number, state in sorted(states.items()) if state.leader == victim]
-    writer = _Writer(cluster, topic, led[:: max(1, len(led) // WATCHED)][:WATCHED], victim)
+    writers = [_Writer(cluster, topic, number, victim) for number in led[:: max(1, len(led) // WATCHED)][:WATCHED]]
     with ExitStack() as stack:
-        writer.start()
-        stack.callback(writer.finish)
+        for writer in writers:
+            stack.callback(writer.finish)
+            writer.start()
         started_s = time.monotonic()
         cluster.brokers[victim].stop()
         stop_s = time.monotonic() - started_s
     cluster.start_brokers([victim])
     cluster.until_in_sync(topic)
-    return {"silence": writer.longest_s, "stop": stop_s}
+    return {"silence": max(writer.longest_s for writer in writers), "stop": stop_s}
