@@ -11,9 +11,10 @@ from dataclasses import replace
 import pytest
 
 from txbroker.testing.simulation.bugs import BUGS, switched_on
-from txbroker.testing.simulation.plan import SETTLE_S, draw
+from txbroker.testing.simulation.plan import SETTLE_S, draw_plain
 from txbroker.testing.simulation.run import run_plan, run_seed
 from txbroker.testing.simulation.shrink import shrink
+from txbroker.testing.simulation.workloads import draw
 
 # A process that was killed leaves coroutines behind, which the garbage collector ends.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -63,7 +64,7 @@ def test_a_seed_is_the_same_after_others() -> None:
 
 
 def test_a_plan_without_faults_has_none_and_is_whole_at_once() -> None:
-    result, world = run_plan(replace(draw(1), faults=()))
+    result, world = run_plan(replace(draw_plain(1), faults=()))
     assert result.violation is None and result.converged_s < 10.0, result
     assert world.ledger.records_read > 0 and sum(producer.acknowledged for producer in world.producers) > 100
     offsets_partitions = 2 if world.committers else 0

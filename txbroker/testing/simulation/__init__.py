@@ -4,6 +4,7 @@
 group coordinators, and the loops that copy partitions. A seed decides everything, so that a failure is found again by its seed.
 
     plan.py        what a seed draws: the cluster, the clients' work and the faults, as values (swarm testing)
+    workloads.py   which clients a seed has beside plain ones
     world.py       builds a world from a plan, runs it, heals it, and requires that it converges
     scheduler.py   simulated time: a heap of events
     process.py     one process: the reactor that its code runs on; it can be paused and killed
@@ -12,7 +13,8 @@ group coordinators, and the loops that copy partitions. A seed decides everythin
     memory_disk.py disks, which lose what was not synced, and fill up; host_disk.py: one process's view, which ends with it
     ensemble.py    ZooKeeper: servers with sessions, watches and old reads; zookeeper_session.py: its client, in the place of kazoo's
     hosts.py       the machines of brokers
-    clients/       producers, consumers, groups and admin work
+    clients/       producers, transactions, consumers, members of groups, administrators
+    ledger.py      what clients sent and saw; transaction_ledger.py and group_ledger.py: of transactions and groups
     faults.py      carries out the faults of a plan
     invariants/    what must hold after every step, and at the end
     trace.py       one line for each transition; its hash compares two runs

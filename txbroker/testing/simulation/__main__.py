@@ -12,9 +12,10 @@ from dataclasses import replace
 
 from txbroker.names import amount
 from txbroker.testing.simulation.bugs import BUGS, NOT_FOUND_YET
-from txbroker.testing.simulation.plan import Plan, draw
+from txbroker.testing.simulation.plan import Plan
 from txbroker.testing.simulation.run import Ran, fix_hashes, run_plan, run_seeds, silence
 from txbroker.testing.simulation.shrink import shrink
+from txbroker.testing.simulation.workloads import draw
 
 BUG_SEEDS = 200
 SHOWN_MAX = 20

@@ -9,7 +9,9 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from txbroker.names import TopicPartition
+from txbroker.testing.simulation.group_ledger import GroupLedger
 from txbroker.testing.simulation.history import Recorder
+from txbroker.testing.simulation.transaction_ledger import Sent, TransactionLedger
 
 Report = Callable[[str, str], None]
 
@@ -31,6 +33,7 @@ class Observed:
         self.acknowledged: dict[int, bytes] = {}  # with acks=all, by offset
         self.unplaced: set[bytes] = set()  # acknowledged without an offset
         self.latest: list[tuple[int, int]] = []  # leader epochs and offsets that ListOffsets has returned
+        self.stable: list[tuple[int, int]] = []  # the same for read_committed
         self.start = 0  # records below may have been deleted
         self.compacted = False
         self.lost = False  # an unclean election, or the loss of all replicas, was part of the plan
@@ -49,6 +52,8 @@ class Ledger:
         self.producer_ids: set[int] = set()
         self.records_read = 0
         self.exactly_once = False  # all producers are idempotent
+        self.transactions = TransactionLedger(report)
+        self.groups = GroupLedger(report)
         self._report = report
         self.committed: Callable[[TopicPartition, int], None] = lambda partition, offset: None
         self.acting_coordinator: Callable[[str, int], int | None] = lambda group, broker_id: None
@@ -75,10 +80,22 @@ class Ledger:
             self._report("I10", f"producer id {producer_id} was given twice")
         self.producer_ids.add(producer_id)
 
-    def sent(self, producer: str, partition: TopicPartition, values: Sequence[bytes], *, exact: bool, keyed: bool) -> None:
+    def sent(
+        self,
+        producer: str,
+        partition: TopicPartition,
+        values: Sequence[bytes],
+        *,
+        exact: bool,
+        keyed: bool,
+        transaction: Sent | None = None,
+    ) -> None:
         """Values are about to be sent for the first time."""
         self.of(partition).sent.update(values)
-        self.history.sent(producer, partition, values, exact=exact, keyed=keyed)
+        name = None if transaction is None else transaction.name
+        self.history.sent(producer, partition, values, exact=exact, keyed=keyed, transaction=name)
+        if transaction is not None:
+            self.transactions.sent(transaction, partition, values)
 
     def acknowledged(self, partition: TopicPartition, values: Sequence[bytes], base_offset: int, *, all_in_sync: bool) -> None:
         """A batch is acknowledged. `base_offset` is -1 if it is not known."""
@@ -139,15 +156,21 @@ class Ledger:
         """A leader has answered a request that was made for another leader epoch."""
         self._report("I4", f"{consumer} asked {partition} in leader epoch {asked}, and the leader of epoch {answered} has answered")
 
-    def latest_seen(self, partition: TopicPartition) -> int:
+    def latest_seen(self, partition: TopicPartition, *, stable: bool) -> int:
         """How many answers of `latest` there were when a question begins."""
-        return len(self.of(partition).latest)
-
-    def latest(self, consumer: str, partition: TopicPartition, answer: tuple[int, int], begun: int) -> None:
-        """A leader's latest offset; `answer` is its epoch and the offset, `begun` the result of `latest_seen` before."""
         seen = self.of(partition)
+        return len(seen.stable if stable else seen.latest)
+
+    def latest(self, consumer: str, partition: TopicPartition, answer: tuple[int, int], begun: int, *, stable: bool) -> None:
+        """A leader's latest offset; `answer` is its epoch and the offset, `begun` the result of `latest_seen` before.
+
+        `stable`: the last stable offset.
+        """
+        seen = self.of(partition)
+        answers = seen.stable if stable else seen.latest
         epoch, offset = answer
-        before = max((other for other_epoch, other in seen.latest[:begun] if other_epoch <= epoch), default=0)
+        before = max((other for other_epoch, other in answers[:begun] if other_epoch <= epoch), default=0)
         if offset < before and not seen.lost:
-            self._report("I3", f"{consumer}: the latest offset of {partition} is {offset} in epoch {epoch}, and was {before} before")
-        seen.latest.append(answer)
+            what = "last stable offset" if stable else "latest offset"
+            self._report("I3", f"{consumer}: the {what} of {partition} is {offset} in epoch {epoch}, and was {before} before")
+        answers.append(answer)

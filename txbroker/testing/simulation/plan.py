@@ -13,9 +13,12 @@ from typing import NamedTuple
 
 from txbroker.names import TopicPartition
 from txbroker.testing.simulation.chance import stream
+from txbroker.testing.simulation.clients.administrator import AdminPlan
 from txbroker.testing.simulation.clients.committer import CommitterPlan
 from txbroker.testing.simulation.clients.consumer import ConsumerPlan
+from txbroker.testing.simulation.clients.member import GroupPlan
 from txbroker.testing.simulation.clients.producer import ProducerPlan
+from txbroker.testing.simulation.clients.transactional import TransactionalPlan
 
 SETTLE_S = 4.0  # before the first fault
 STORM_S = 0.4  # the mean time from the beginning of a storm of faults to each of them
@@ -65,6 +68,9 @@ class Plan:
     session_timeout_s: float = 3.0
     left_out: int | None = None  # a broker that stays away while the others converge
     durable: bool = False  # every append is synced before it counts: a loss of power loses nothing that was acknowledged
+    transactional: tuple[TransactionalPlan, ...] = ()
+    groups: tuple[GroupPlan, ...] = ()
+    administrators: tuple[AdminPlan, ...] = ()
     bug: str = ""
 
 
@@ -99,8 +105,8 @@ KINDS: Mapping[str, tuple[float, float, float]] = {
 LIKELY = 0.35  # that a plan has faults of a kind
 
 
-def draw(seed: int) -> Plan:
-    """The plan of a seed."""
+def draw_plain(seed: int) -> Plan:
+    """The cluster of a seed, its faults, and plain clients; `workloads.py` adds others."""
     chance = stream(seed, "plan")
     brokers = chance.choices((1, 2, 3, 4, 5), (1, 2, 12, 2, 2))[0]
     durable = chance.random() < 0.2

@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 from twisted.logger import LogBeginner, globalLogBeginner
 
 from txbroker.testing.simulation.bugs import switched_on
-from txbroker.testing.simulation.plan import Plan, draw
+from txbroker.testing.simulation.plan import Plan
+from txbroker.testing.simulation.workloads import draw
 from txbroker.testing.simulation.world import Result, World
 
 SEEDS_PER_PROCESS = 100

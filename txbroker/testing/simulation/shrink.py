@@ -25,7 +25,7 @@ def shrink(plan: Plan, fails: Fails, *, runs_max: int = 200) -> Plan:
 
     while True:
         before = plan
-        for part in ("faults", "producers", "consumers"):
+        for part in ("faults", "transactional", "administrators", "groups", "producers", "consumers"):
             plan = _with_fewer(plan, part, still_fails)
         for duration_s in (plan.duration_s / 2, plan.duration_s * 0.75):
             shorter = replace(plan, duration_s=duration_s, faults=tuple(fault for fault in plan.faults if fault.at_s < duration_s))

@@ -18,10 +18,13 @@ from twisted.python.failure import Failure
 
 from txbroker.errors import ErrorCode
 from txbroker.testing.simulation.chance import stream
+from txbroker.testing.simulation.clients.administrator import Administrator
 from txbroker.testing.simulation.clients.cluster_client import PASSING, ClusterClient
 from txbroker.testing.simulation.clients.committer import Committer
 from txbroker.testing.simulation.clients.consumer import Consumer
+from txbroker.testing.simulation.clients.member import Member, Members
 from txbroker.testing.simulation.clients.producer import Producer
+from txbroker.testing.simulation.clients.transactional import TransactionalClient
 from txbroker.testing.simulation.ensemble import Ensemble
 from txbroker.testing.simulation.faults import Faults
 from txbroker.testing.simulation.hosts import PORT, START_MS, BrokerHost
@@ -100,6 +103,9 @@ class World:
         self.producers: list[Producer] = []
         self.consumers: list[Consumer] = []
         self.committers: list[Committer] = []
+        self.transactional: list[TransactionalClient] = []
+        self.members: list[Member] = []
+        self.administrators: list[Administrator] = []
         self._ready = False
 
     def process(self, name: str, host: str, *, on_step: Callable[[], None] = lambda: None) -> Process:
@@ -121,6 +127,7 @@ class World:
         """Run the plan."""
         with LogWatch(self):
             converged_s = self._run()
+            self.counts.update(self.ledger.transactions.counts())
             result = Result(self.violation, self.trace.digest, self.scheduler.now_s, converged_s, self.scheduler.events, self.counts)
             for process in self.processes:
                 process.alive = False
@@ -170,7 +177,7 @@ class World:
     @property
     def clients(self) -> list[Client]:
         """All clients that work."""
-        return [*self.producers, *self.consumers, *self.committers]
+        return [*self.producers, *self.consumers, *self.committers, *self.transactional, *self.members, *self.administrators]
 
     # The parts of a run
 
@@ -212,6 +219,17 @@ class World:
         for number, committing in enumerate(self.plan.committers):
             name = f"g{number}"
             self.committers.append(Committer(name, self.client(name), committing, self.ledger))
+        for number, plan in enumerate(self.plan.transactional):
+            for rival in range(plan.rivals):
+                name = f"x{number}{'ab'[rival]}"
+                self.transactional.append(TransactionalClient(name, self.client(name), plan, self.ledger))
+        for grouping in self.plan.groups:
+            members = Members(grouping)
+            for number in range(grouping.members):
+                name = f"{grouping.group}m{number}"
+                self.members.append(Member(name, self.client(name), members, self.ledger))
+        for managing in self.plan.administrators:
+            self.administrators.append(Administrator(managing.name, self.client(managing.name), managing, self.ledger))
         for client in self.clients:
             client.start()
 

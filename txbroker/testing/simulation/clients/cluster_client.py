@@ -22,6 +22,8 @@ from txbroker.wire.schema import Request
 T = TypeVar("T")
 Address = tuple[str, int]
 
+GROUP, TRANSACTION = 0, 1  # the kinds of coordinators
+
 
 class NotAvailable(Exception):
     """No broker serves it at the moment: try again later."""
@@ -125,11 +127,11 @@ class ClusterClient:
         """Ask again next time."""
         self.leaders.pop(name, None)
 
-    async def coordinator(self, group: str) -> int:
-        """The coordinator of a group; NotAvailable."""
+    async def coordinator(self, key: str, kind: int = GROUP) -> int:
+        """The coordinator of a group or a transactional id; NotAvailable."""
         broker_id = self.chance.choice(self.broker_ids)
         try:
-            response = await self.send(broker_id, FindCoordinatorRequest(coordinator_keys=[group]), version_max=4)
+            response = await self.send(broker_id, FindCoordinatorRequest(coordinator_keys=[key], key_type=kind), version_max=4)
         except ClientError as error:
             raise NotAvailable(f"no coordinator: {error}") from error
         (found,) = response.coordinators

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from txbroker.errors import ErrorCode
 from txbroker.names import TopicPartition
+from txbroker.testing.simulation.clients.aborted_transactions import AbortedTransactions
 from txbroker.testing.simulation.clients.cluster_client import PASSING, ClusterClient, NotAvailable
 from txbroker.testing.simulation.ledger import Ledger
 from txbroker.wire.batch import HEADER_SIZE, read_header
@@ -19,7 +20,10 @@ BATCH_BYTES_MAX = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class ConsumerPlan:
-    """What one consumer does. `from_followers`: it reads from any replica. `again`: how likely it begins again after a poll."""
+    """What one consumer does. `from_followers`: it reads from any replica. `again`: how likely it begins again after a poll.
+
+    `read_committed`: it stops at the last stable offset, and leaves out the records of aborted transactions.
+    """
 
     partitions: tuple[TopicPartition, ...]
     pause_s: float
@@ -27,6 +31,7 @@ class ConsumerPlan:
     from_followers: bool
     again: float
     wait_ms: int
+    read_committed: bool = False
 
 
 class Consumer:
@@ -104,6 +109,7 @@ class Consumer:
             max_wait_ms=self.plan.wait_ms if wait_ms is None else wait_ms,
             min_bytes=1,
             max_bytes=self.plan.bytes_max,
+            isolation_level=int(self.plan.read_committed),
             topics=[FetchTopic(topic=partition.topic, partitions=[fetched])],
         )
         response = await self._client.send(broker_id, request, version_max=12)
@@ -116,10 +122,11 @@ class Consumer:
             return await self._earliest(partition)
         if data.error_code:
             raise NotAvailable(ErrorCode(data.error_code).name)
-        return self._read(partition, position, bytes(data.records or b""), began)
+        aborted = AbortedTransactions(data.aborted_transactions or ()) if self.plan.read_committed else None
+        return self._read(partition, position, bytes(data.records or b""), aborted, began)
 
-    def _read(self, partition: TopicPartition, position: int, data: bytes, began_poll: int) -> int:
-        records: list[tuple[int, bytes]] = []
+    def _read(self, partition: TopicPartition, position: int, data: bytes, aborted: AbortedTransactions | None, began_poll: int) -> int:
+        found: list[tuple[int, bytes]] = []
         at = 0
         begun = position
         while at + HEADER_SIZE <= len(data):
@@ -127,31 +134,45 @@ class Consumer:
             if at + size > len(data):
                 break  # the rest of a batch that did not fit
             header = read_header(data, at)
-            if not header.control:
-                for record in read_records(data, at, header, BATCH_BYTES_MAX):
+            records = read_records(data, at, header, BATCH_BYTES_MAX)
+            if not header.control and (aborted is None or not aborted.has(header)):
+                for record in records:
                     if record.offset >= begun:
                         value = bytes(record.value or b"")
                         self._ledger.read(self.name, partition, record.offset, value, position)
-                        records.append((record.offset, value))
+                        if aborted is not None:
+                            self._ledger.transactions.read(self.name, partition, record.offset, value)
+                        self.seen(partition, record.offset, value)
+                        found.append((record.offset, value))
                         self.records += 1
                         position = record.offset + 1
+            elif header.control and aborted is not None:
+                aborted.marker(header, next(iter(records)))
             position = max(position, header.last_offset + 1)
             at += size
-        self._ledger.history.polled(self.name, partition, records, began_poll)
+        self._ledger.history.polled(self.name, partition, found, began_poll, read_committed=self.plan.read_committed)
         return position
+
+    def seen(self, partition: TopicPartition, offset: int, value: bytes) -> None:
+        """A record was read; for consumers that do something with it."""
 
     async def _earliest(self, partition: TopicPartition) -> int:
         return (await self.offset_of(partition, -2))[1]
 
     async def _latest(self, partition: TopicPartition) -> None:
-        begun = self._ledger.latest_seen(partition)
-        self._ledger.latest(self.name, partition, await self.offset_of(partition, -1), begun)
+        stable = self.plan.read_committed
+        begun = self._ledger.latest_seen(partition, stable=stable)
+        self._ledger.latest(self.name, partition, await self.offset_of(partition, -1), begun, stable=stable)
 
     async def offset_of(self, partition: TopicPartition, timestamp: int) -> tuple[int, int]:
         """ListOffsets, -1 the latest offset, -2 the first one: the leader's epoch and the offset. NotAvailable."""
         leader, epoch = await self._client.leader(partition)
         asked = ListOffsetsPartition(partition_index=partition.partition, timestamp=timestamp, current_leader_epoch=epoch)
-        request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=partition.topic, partitions=[asked])])
+        request = ListOffsetsRequest(
+            replica_id=-1,
+            isolation_level=int(self.plan.read_committed),
+            topics=[ListOffsetsTopic(name=partition.topic, partitions=[asked])],
+        )
         response = await self._client.send(leader, request, version_max=7)
         (answer,) = [answer for topic in response.topics for answer in topic.partitions]
         if answer.error_code:

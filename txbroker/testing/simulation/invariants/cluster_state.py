@@ -19,6 +19,7 @@ from txbroker.errors import BrokerError
 from txbroker.names import OFFSETS_TOPIC, TopicPartition, java_hash
 from txbroker.testing.simulation.ensemble import Transaction
 from txbroker.testing.simulation.invariants import leader_epochs, producer_states
+from txbroker.testing.simulation.invariants.open_transactions import OpenTransactions
 from txbroker.wire.batch import BatchHeader, read_header
 
 if TYPE_CHECKING:
@@ -41,11 +42,12 @@ class Seen(NamedTuple):
 
 @dataclass(slots=True)
 class Replica:
-    """A replica in one process. `checked`: up to this offset its records are compared with the truth."""
+    """A replica in one process. `checked`: up to this offset its records are compared with the truth. `loaded`: its end at the start."""
 
     partition: Partition
     seen: Seen
     checked: int
+    loaded: int
 
 
 class Committed(NamedTuple):
@@ -64,6 +66,7 @@ class Truth:
     ends: dict[int, int] = field(default_factory=dict)
     leaders: dict[int, int] = field(default_factory=dict)
     producers: dict[int, tuple[int, int]] = field(default_factory=dict)
+    transactions: OpenTransactions = field(default_factory=OpenTransactions)
     checked: int = 0  # up to this offset there are all batches
     start: int = 0
 
@@ -111,7 +114,7 @@ class ClusterState:
                 continue
             now = Seen(*fields)
             if replica is None or replica.partition is not partition:
-                replica = known[partition.topic_partition] = Replica(partition, now._replace(is_leader=False), now.start)
+                replica = known[partition.topic_partition] = Replica(partition, now._replace(is_leader=False), now.start, now.end)
                 self._changed(host, replica, replica.seen, now, started=True)
             else:
                 before, replica.seen = replica.seen, now
@@ -146,6 +149,11 @@ class ClusterState:
             self._world.counts["truncations"] += 1
         if now.high_watermark > replica.checked:
             self._compare(replica, truth, who, now)
+        stable = partition.last_stable_offset
+        replica.loaded = min(replica.loaded, now.end)
+        problem = truth.transactions.problem(stable, max(now.high_watermark, replica.loaded), truth.checked)
+        if problem is not None:
+            self._violate("I9", f"{who}: the last stable offset is {stable}, and {problem}")
         if now.is_leader and now.high_watermark > truth.ends.get(now.leader_epoch, -1):
             truth.ends[now.leader_epoch] = now.high_watermark
             self._check_isr(name, now, who)
@@ -192,11 +200,12 @@ class ClusterState:
             truth.batches[header.base_offset] = found
             truth.checked = header.last_offset + 1
             self._check_sequence(truth, who, header)
+            truth.transactions.committed(header)
         elif known != found:
             self._violate("I2", f"{who}: the batch at {header.base_offset} is {found}, and was committed as {known}")
 
     def _check_sequence(self, truth: Truth, who: str, header: BatchHeader) -> None:
-        if header.producer_id < 0 or header.control:
+        if header.producer_id < 0 or header.control or header.base_sequence < 0:
             return
         epoch, last = truth.producers.get(header.producer_id, (header.producer_epoch, -1))
         expected = (last + 1) % SEQUENCES if epoch == header.producer_epoch else 0

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from txbroker.names import TopicPartition
 from txbroker.testing.simulation.clients.cluster_client import PASSING, ClusterClient
 from txbroker.testing.simulation.clients.consumer import Consumer, ConsumerPlan
+from txbroker.testing.simulation.invariants import administration
+from txbroker.testing.simulation.ledger import Ledger
 
 if TYPE_CHECKING:
     from txbroker.cluster.node_data import PartitionState
@@ -46,7 +48,10 @@ class Convergence:
                 return problem
         if without is not None:
             return None
-        return "; ".join(text for client in world.clients if client.finishing for text in client.busy) or None
+        busy = "; ".join(text for client in world.clients if client.finishing for text in client.busy)
+        if not busy and world.administrators:
+            return administration.problem(world)
+        return busy or (self._open_transaction() if world.plan.transactional else None)
 
     def _partition_problem(
         self, name: TopicPartition, state: PartitionState, replicas: tuple[int, ...], hosts: list[BrokerHost], without: int | None
@@ -64,6 +69,15 @@ class Convergence:
                 return f"{host.name} takes {known} for the state of {name}, which is {state}"
         return None
 
+    def _open_transaction(self) -> str | None:
+        for host in self._world.hosts.values():
+            if host.broker is not None and host.broker.components is not None:
+                for name, partition in host.broker.components.replicas._partitions.items():
+                    if partition.is_leader and partition.last_stable_offset < partition.high_watermark:
+                        stable, end = partition.last_stable_offset, partition.high_watermark
+                        return f"{name} has the last stable offset {stable}, and the high watermark {end}"
+        return None
+
     def overdue(self) -> list[str]:
         """The requests that wait in a broker after their timeouts."""
         found = []
@@ -78,13 +92,19 @@ class Convergence:
     async def read_all(self, client: ClusterClient) -> None:
         """Read all partitions to their ends; everything acknowledged must be there (I1)."""
         world = self._world
+        visible: dict[TopicPartition, dict[bytes, int]] = {}
         for topic in world.plan.topics:
             for index in range(topic.partitions):
-                await self._read(client, TopicPartition(topic.name, index))
+                partition = TopicPartition(topic.name, index)
+                await self._read(client, partition)
+                if world.plan.transactional:
+                    visible[partition] = await self._read(client, partition, read_committed=True)
+        world.ledger.transactions.check_end(visible)
 
-    async def _read(self, client: ClusterClient, partition: TopicPartition) -> None:
+    async def _read(self, client: ClusterClient, partition: TopicPartition, *, read_committed: bool = False) -> dict[bytes, int]:
         ledger = self._world.ledger
-        reader = Consumer("reader", client, ConsumerPlan((partition,), 0.0, 1 << 20, False, 0.0, 0), ledger)
+        plan = ConsumerPlan((partition,), 0.0, 1 << 20, False, 0.0, 0, read_committed=read_committed)
+        reader = _Reader("committed reader" if read_committed else "reader", client, plan, ledger)
         ledger.history.assigned(reader.name, partition)
         began = ledger.history.now()
         while True:
@@ -96,7 +116,7 @@ class Convergence:
             else:
                 break
         end = await reader.read_to_end(partition, start)
-        ledger.history.complete([reader.name], partition, began)
+        ledger.history.complete([reader.name], partition, began, read_committed=read_committed)
         seen = ledger.of(partition)
         missing = [f"{offset} ({value!r})" for offset, value in seen.acknowledged.items() if offset >= end]
         if missing:
@@ -104,3 +124,16 @@ class Convergence:
         lost = [value for value in seen.unplaced if value not in seen.offsets]
         if lost:
             self._world.violate("I1", f"{partition} does not have the acknowledged values {sorted(lost)[:3]}")
+        return reader.values
+
+
+class _Reader(Consumer):
+    """Keeps what it has read."""
+
+    def __init__(self, name: str, client: ClusterClient, plan: ConsumerPlan, ledger: Ledger) -> None:
+        super().__init__(name, client, plan, ledger)
+        self.values: dict[bytes, int] = {}
+
+    def seen(self, partition: TopicPartition, offset: int, value: bytes) -> None:
+        """Keep a record."""
+        self.values[value] = offset

@@ -1,0 +1,109 @@
+"""Which work a seed has beside plain producers and consumers, so that each seed has little of it: a kind of its own for each."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+from txbroker.names import TopicPartition
+from txbroker.testing.simulation.chance import stream
+from txbroker.testing.simulation.clients.administrator import AdminPlan
+from txbroker.testing.simulation.clients.member import GroupPlan
+from txbroker.testing.simulation.clients.transactional import TransactionalPlan
+from txbroker.testing.simulation.plan import Plan, draw_plain
+
+KINDS = {"plain": 6, "transactions": 3, "groups": 2, "administration": 2}
+
+
+def draw(seed: int) -> Plan:
+    """The plan of a seed."""
+    plan, chance = draw_plain(seed), stream(seed, "work")
+    kind = chance.choices(list(KINDS), list(KINDS.values()))[0]
+    made = WORK.get(kind)
+    return plan if made is None else made(plan, chance)
+
+
+def _groups(plan: Plan, chance: Random) -> Plan:
+    """Members of one or two groups, beside one producer."""
+    partitions = [TopicPartition(topic.name, index) for topic in plan.topics for index in range(topic.partitions)]
+    groups = tuple(
+        GroupPlan(
+            group=f"group-{number}",
+            partitions=tuple(partitions),
+            members=chance.choice((1, 2, 3, 4)),
+            cooperative=chance.random() < 0.5,
+            static=chance.random() < 0.3,
+            session_timeout_ms=chance.choice((2000, 6000)),
+            rebalance_timeout_ms=chance.choice((1000, 4000)),
+            pause_s=chance.choice((0.1, 0.4)),
+            leaves=chance.choice((0.0, 0.03, 0.1)),
+            silent=chance.choice((0.0, 0.03)),
+            away_s=chance.choice((0.2, 3.0)),
+        )
+        for number in range(chance.choice((1, 1, 2)))
+    )
+    settings = {**plan.settings, "group.min.session.timeout.ms": "1000"}
+    return replace(plan, settings=settings, producers=plan.producers[:1], consumers=plan.consumers[:1], committers=(), groups=groups)
+
+
+def _transactions(plan: Plan, chance: Random) -> Plan:
+    """Transactional clients, consumers with read_committed, and producers whose records are copied in transactions."""
+    partitions = [TopicPartition(topic.name, index) for topic in plan.topics for index in range(topic.partitions)]
+    source = chance.choice(partitions) if len(partitions) > 1 and chance.random() < 0.7 else None
+    jumps = any(fault.kind == "clock" for fault in plan.faults)  # the wall clock decides when a transaction times out
+    outputs = [partition for partition in partitions if partition != source]
+    clients = tuple(
+        _transactional(f"id-{number}", outputs, source if number == 0 or chance.random() < 0.5 else None, chance, jumps=jumps)
+        for number in range(chance.choice((1, 2, 3)))
+    )
+    producers = tuple(
+        replace(producer, idempotent=True, acks=-1, partitions=tuple(p for p in producer.partitions if p == source) or (source,))
+        for producer in plan.producers[:1]
+        if source is not None
+    )
+    consumers = tuple(replace(consumer, read_committed=chance.random() < 0.8) for consumer in plan.consumers)
+    settings = {
+        **plan.settings,
+        "transaction.state.log.num.partitions": "2",
+        "transaction.state.log.replication.factor": str(min(plan.brokers, 3)),
+        "transaction.state.log.min.isr": str(min(plan.brokers, chance.choice((1, 2)))),
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
+    }
+    return replace(plan, settings=settings, producers=producers, consumers=consumers, committers=(), transactional=clients)
+
+
+def _transactional(
+    name: str, partitions: list[TopicPartition], source: TopicPartition | None, chance: Random, *, jumps: bool
+) -> TransactionalPlan:
+    versions = chance.choice(((1,), (2,), (1, 2)))
+    return TransactionalPlan(
+        transactional_id=name,
+        partitions=tuple(partition for partition in partitions if chance.random() < 0.7) or (chance.choice(partitions),),
+        versions=versions,
+        timeout_ms=chance.choice((2000, 6000, 20_000)),
+        pause_s=chance.choice((0.05, 0.2, 0.6)),
+        batches_max=chance.choice((1, 3)),
+        aborted=chance.choice((0.0, 0.2, 0.5)),
+        abandoned=chance.choice((0.0, 0.05, 0.2)),
+        away_s=chance.choice((0.1, 1.0, 5.0)),
+        rivals=chance.choice((1, 1, 2)),
+        leaves_open=not jumps and chance.random() < 0.4,
+        source=source,
+    )
+
+
+def _administration(plan: Plan, chance: Random) -> Plan:
+    """One administrator, beside plain clients."""
+    every = ("create", "delete", "add_partitions", "reassign", "cancel", "elect", "configure")
+    admin = AdminPlan(
+        name="a0",
+        topics={topic.name: topic.partitions for topic in plan.topics},
+        brokers=plan.brokers,
+        replicas=max(topic.replicas for topic in plan.topics),
+        work=tuple(kind for kind in every if chance.random() < 0.6) or every,
+        pause_s=chance.choice((0.1, 0.5, 2.0)),
+    )
+    return replace(plan, left_out=None, committers=plan.committers[:1], administrators=(admin,))
+
+
+WORK = {"transactions": _transactions, "groups": _groups, "administration": _administration}
