@@ -45,7 +45,9 @@ def _data(world: World, topic: str) -> bytes:
 
 
 def _replicas(topics: dict[str, TopicAssignment], name: TopicPartition) -> tuple[int, ...]:
-    return topics[name.topic].partitions[name.partition].replicas
+    """None for a partition that does not exist."""
+    topic = topics.get(name.topic)
+    return topic.partitions[name.partition].replicas if topic is not None and name.partition in topic.partitions else ()
 
 
 def _configuration(administrator: Administrator, world: World) -> str | None:
