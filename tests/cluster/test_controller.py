@@ -256,6 +256,24 @@ def test_deletion_waits_for_a_broker_that_is_down() -> None:
     assert cluster.result(cluster.observer.exists(node_paths.topic("t"))) is None
 
 
+@pytest.mark.parametrize("restarted", [True, False])
+def test_a_deleted_replica_gets_no_role_while_another_one_waits_for_its_deletion(restarted: bool) -> None:
+    """It would be created again, after the last StopReplica."""
+    cluster = cluster_of(1, 2)
+    cluster.create_topic("t", (1, 2))
+    cluster.kill(2)
+    cluster.result(cluster.admin.delete("t"))
+    cluster.sent.clear()
+    if restarted:
+        cluster.kill(1)
+        cluster.start(1)
+    else:
+        cluster.result(report_log_dir_failure(cluster.brokers[1].tree, 1))
+    sent = cluster.taken().get(1, [])
+    last = max((at for at, request in enumerate(sent) if request.startswith("LAI t-0")), default=-1)
+    assert last < 0 or "SR t-0 epoch -2 delete" in sent[last:]
+
+
 @pytest.mark.parametrize("victim", [1, 2, 3])
 def test_a_broker_dies_at_any_step_of_a_deletion(victim: int) -> None:
     """The controller (1), the leader (2) or a follower (3), which returns later. Until then the topic cannot be created again."""

@@ -196,7 +196,8 @@ class ControllerTerm:
                 log.error("skipping %s/%s: %s", node_paths.LOG_DIR_EVENTS, name, error)
         batch = self.outbox.batch()
         for topic_partition in self._with_state(self.context.partitions_on(brokers)):
-            batch.roles(brokers & set(self.context.assignment(topic_partition).replicas), topic_partition)
+            if topic_partition.topic not in self.context.deleting:  # a role after the StopReplica would create the log again
+                batch.roles(brokers & set(self.context.assignment(topic_partition).replicas), topic_partition)
         self.outbox.send(batch)
         for name in names:
             await self._delete(f"{node_paths.LOG_DIR_EVENTS}/{name}")
@@ -274,7 +275,8 @@ class ControllerTerm:
         roles = self.outbox.batch()
         for topic_partition in self._with_state(self.context.partitions_on(brokers)):
             replicas = self.context.assignment(topic_partition).replicas
-            roles.roles([replica for replica in replicas if replica in brokers], topic_partition)
+            started = [replica for replica in replicas if replica in brokers]
+            roles.roles([replica for replica in started if not self._deletions.is_deleted(replica, topic_partition)], topic_partition)
         self.outbox.send(roles)
         await self.elect_led_offline()
         await self._reassignments_may_be_complete()

@@ -52,6 +52,11 @@ class TopicDeletions:
         for topic in topics:
             await self._finish(topic)
 
+    def is_deleted(self, broker_id: int, topic_partition: TopicPartition) -> bool:
+        """Whether a broker has confirmed the deletion of its replica, while others have not yet."""
+        remaining = self._replicas.get(topic_partition.topic)
+        return remaining is not None and (broker_id, topic_partition) not in remaining
+
     def resume(self, brokers: Iterable[int]) -> None:
         """These brokers have started: stop and delete their remaining replicas."""
         started = set(brokers)
