@@ -68,7 +68,7 @@ def test_records_that_must_not_be_visible(asked: bool, committed: bool | None, w
 def test_a_half_committed_transaction() -> None:
     run = Transactions()
     run.add(1)
-    assert run.at_end(1, partitions=(A,)) == ["I9 transaction x-1 is half committed: 1 of 2 records are there"]
+    assert run.at_end(1, partitions=(A,)) == ["I9 transaction x-1 is half committed: it has 1 of 2 records"]
 
 
 def test_a_committed_transaction_that_is_missing_and_one_in_another_order() -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from txbroker.names import TopicPartition
+from txbroker.names import TopicPartition, amount
 
 
 class Consumed(NamedTuple):
@@ -106,7 +106,7 @@ class TransactionLedger:
                 missing = next(value for value in sent.values if value not in seen)
                 self._report("I9", f"transaction {sent.name} is committed, and {missing!r} in {sent.values[missing]} is missing")
             if seen and len(seen) < len(sent.values):
-                self._report("I9", f"transaction {sent.name} is half committed: {len(seen)} of {len(sent.values)} records are there")
+                self._report("I9", f"transaction {sent.name} is half committed: it has {len(seen)} of {amount(len(sent.values), 'record')}")
         self._check_order(visible)
         self._check_copies(visible)
 

@@ -110,6 +110,7 @@ def sync_is_not_done() -> list[Patch]:
 
 def cut_off_checkpoint_accepted() -> list[Patch]:
     """A leader-epoch-checkpoint whose last number lost digits with the power is read as it is."""
+
     def broken(content: bytes, field_count: int) -> list[list[str]]:
         return parse_lines(content.rstrip(b"\n") + b"\n" if content else content, field_count)
 

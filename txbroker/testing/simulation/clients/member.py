@@ -211,7 +211,7 @@ class Member:
         returned, self.owned = self.owned - assigned, assigned
         self.generation, self.has_committed = joined.generation_id, False
         if returned:
-            raise Rejoin(f"{len(returned)} partitions are returned")
+            raise Rejoin(f"partitions are returned: {sorted(returned)}")
         await self._fetch()
 
     def _metadata(self) -> bytes:

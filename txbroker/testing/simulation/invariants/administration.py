@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from txbroker.cluster import node_paths
 from txbroker.cluster.node_data import TopicAssignment, decode_topic
-from txbroker.names import TopicPartition
+from txbroker.names import TopicPartition, amount
 
 if TYPE_CHECKING:
     from txbroker.testing.simulation.clients.administrator import Administrator
@@ -72,7 +72,7 @@ def _promise(administrator: Administrator, topics: dict[str, TopicAssignment]) -
         if name not in topics:
             return f"{name} was created by {administrator.name}, and does not exist"
         if len(topics[name].partitions) != count:
-            return f"{name} has {len(topics[name].partitions)} partitions, and not {count}"
+            return f"{name} has {amount(len(topics[name].partitions), 'partition')}, and not {count}"
     for partition, target in expected.targets.items():
         if partition.topic in expected.doubtful or partition in expected.doubtful:
             continue
