@@ -34,6 +34,7 @@ NOT_FOUND_YET = frozenset({
     "old_roles_accepted",
     "suspect_replaced_by_any_replica",
     "suspicion_not_fenced",
+    "commits_of_older_generations",
 })  # fmt: skip
 
 
