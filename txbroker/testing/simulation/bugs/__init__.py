@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from txbroker.testing.simulation.bugs import controller_bugs, coordinator_bugs, log_bugs, replication_bugs
+from txbroker.testing.simulation.bugs import controller_bugs, coordinator_bugs, log_bugs, replication_bugs, transaction_bugs
 from txbroker.testing.simulation.bugs.patching import Patch
 
 
@@ -23,7 +23,7 @@ class Bug(NamedTuple):
 
 BUGS: dict[str, Bug] = {
     name: Bug((make.__doc__ or "").strip(), make)
-    for module in (log_bugs, replication_bugs, controller_bugs, coordinator_bugs)
+    for module in (log_bugs, replication_bugs, controller_bugs, coordinator_bugs, transaction_bugs)
     for name, make in module.BUGS.items()
 }
 
