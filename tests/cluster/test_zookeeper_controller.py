@@ -43,7 +43,7 @@ def test_a_topic_of_ten_thousand_partitions(zookeeper: str) -> None:
     def session() -> ZooKeeperTree:
         limit_ms = int(PATIENCE_S * 1000)
         return threads.result(
-            open_zookeeper_tree(zookeeper, session_timeout_ms=10_000, connection_timeout_ms=limit_ms, threads=threads))
+            open_zookeeper_tree(zookeeper, session_timeout_ms=60_000, connection_timeout_ms=limit_ms, threads=threads))
 
     tree, successor = session(), session()
     threads.result(create_structure(tree))

@@ -216,7 +216,7 @@ class ZooKeeperProcess(_JavaServer):
             (self.data / "myid").write_text(str(self._number))
         # A server that is alone needs no limits; of several, one that does not answer for 5 s is left.
         return {"dataDir": str(self.data), "clientPort": str(self.port), "clientPortAddress": self.host, "admin.enableServer": "false",
-                "tickTime": "500", "initLimit": "40", "syncLimit": "10", **self._peers}
+                "tickTime": "500", "maxSessionTimeout": "60000", "initLimit": "40", "syncLimit": "10", **self._peers}
 
     def _is_ready(self) -> bool:
         """Whether it serves clients: of several servers only those of a quorum do."""
