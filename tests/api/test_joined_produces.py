@@ -20,6 +20,8 @@ def _batch(chance: random.Random) -> bytes:
     value = chance.randbytes(chance.choice((20, 20, 20, 100, FRAME_MAX)))
     codec = Codec.ZSTD if kind == 1 else Codec.NONE
     made = [Record(offset, 1_700_000_000_000, b"k", value) for offset in range(chance.choice((1, 1, 3)))]
+    if kind == 5:  # a transactional batch whose producer id is not one
+        return build(made, producer_id=chance.choice((-1, -2)), transactional=True)
     if kind == 2:
         sequence, transactional = chance.randrange(3), chance.random() < 0.3
         return build(made, producer_id=5, producer_epoch=0, base_sequence=sequence, transactional=transactional)
@@ -87,3 +89,18 @@ def test_joined_requests_are_answered_as_single_ones() -> None:
     finally:
         one.close()
         other.close()
+
+
+def test_a_topic_without_partitions_before_another_one() -> None:
+    """The request is remembered: it has one partition with records, though not in its first topic."""
+    broker = InProcessBroker()
+    try:
+        data = PartitionProduceData(index=0, records=build([Record(0, 1_700_000_000_000, b"k", b"v")]))
+        topics = [TopicProduceData(name=frames.TOPICS[0], partition_data=[]),
+                  TopicProduceData(name=frames.TOPICS[1], partition_data=[data])]  # fmt: skip
+        body = encode_bytes(ProduceRequest(acks=1, timeout_ms=1000, topic_data=topics), 9)
+        request = request_prefix(ProduceRequest, 9, 7, "tests", len(body)) + body
+        answers, joined = _answers(broker, [request] * 4, 4)
+        assert len(answers) == 4 and not joined
+    finally:
+        broker.close()

@@ -194,7 +194,7 @@ class ProduceHandler:
 
         Not those of idempotent producers, whose sequence numbers are checked after the write of the request before.
         """
-        if request.acks not in (1, ACKS_ALL) or request.transactional_id is not None:
+        if request.acks not in (1, ACKS_ALL) or request.transactional_id is not None or len(request.topic_data) != 1:
             return False
         records: Any = request.topic_data[0].partition_data[0].records
         return records is not None and not _has_producer(records)
@@ -446,8 +446,10 @@ def _checked(records: memoryview | None, version: int) -> memoryview:
 
 
 def _has_producer(records: memoryview) -> bool:
-    """Whether a batch has a producer id. Old formats have none."""
-    return len(records) > _PRODUCER_ID_POSITION and records[_MAGIC_POSITION] == _MAGIC and records[_PRODUCER_ID_POSITION] < _NEGATIVE
+    """Whether a batch has a producer id, or is transactional, which it may not be without one. Old formats are neither."""
+    if len(records) <= _PRODUCER_ID_POSITION or records[_MAGIC_POSITION] != _MAGIC:
+        return False
+    return records[_PRODUCER_ID_POSITION] < _NEGATIVE or bool(records[_ATTRIBUTES_POSITION] & _TRANSACTIONAL)
 
 
 def _not_verified(code: ErrorCode, version: int) -> BrokerError:

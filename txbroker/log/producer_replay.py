@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from txbroker.errors import BrokerError
 from txbroker.log.log_results import AbortedTransaction
 from txbroker.log.markers import read_marker
-from txbroker.log.producers import NO_PRODUCER_ID, ProducerStates
+from txbroker.log.producers import ProducerStates
 from txbroker.log.segment import Segment
 from txbroker.wire.batch import BatchHeader, Buffer
 from txbroker.wire.entries import EntryHeader
@@ -15,7 +15,7 @@ from txbroker.wire.entries import EntryHeader
 
 def replay_batch(producers: ProducerStates, buffer: Buffer, position: int, header: EntryHeader) -> AbortedTransaction | None:
     """Update the state with one batch, which was checked when it was appended; returns the transaction that it aborted, if any."""
-    if header.producer_id == NO_PRODUCER_ID or not isinstance(header, BatchHeader):
+    if header.producer_id < 0 or not isinstance(header, BatchHeader):
         return None
     if not header.control:
         producers.update(header, header.base_offset)
