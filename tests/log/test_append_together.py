@@ -13,6 +13,7 @@ from tests.log.support import NOW, batch, open_log, values
 from tests.support.fakes.disk_path import DiskPath
 from tests.support.fakes.faulty_disk import WRITES, FaultyDisk
 from txbroker.errors import BrokerError, StorageError
+from txbroker.log.index_file import PENDING_BYTES_MAX
 from txbroker.log.log import Log
 from txbroker.log.log_results import Appended
 from txbroker.testing.simulation.memory_disk import MemoryDisk
@@ -121,3 +122,23 @@ def test_batches_of_producers_are_not_taken(directory: DiskPath) -> None:
     with pytest.raises(ValueError, match="producer 7"):
         log.append_together([batch(b"p", producer_id=7, producer_epoch=0, base_sequence=0)], leader_epoch=0, now_ms=NOW)
     assert log.log_end_offset == 0
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_a_failed_mapping_of_an_index_leaves_the_log_as_it_was(directory: DiskPath, together: bool) -> None:
+    disk = FaultyDisk(directory.disk)
+    log = open_log(directory, disk=disk, index_interval_bytes=0)
+    count = PENDING_BYTES_MAX // 8 + 1  # the offset index writes its entries out before the next one
+    for number in range(count):
+        log.append(batch(b"v", timestamp=NOW + number), leader_epoch=0, now_ms=NOW)
+    disk.fail("map", error=errno.ENOMEM, times=1)
+    with pytest.raises(StorageError):
+        if together:
+            (failed,) = log.append_together([batch(b"lost", timestamp=NOW + count)], leader_epoch=0, now_ms=NOW)
+            assert isinstance(failed, BrokerError)
+            raise failed
+        log.append(batch(b"lost", timestamp=NOW + count), leader_epoch=0, now_ms=NOW)
+    log.append(batch(b"kept", timestamp=NOW + count), leader_epoch=0, now_ms=NOW)
+    offsets = [header.base_offset for _, _, _, header in log.segments[0].walk(0)]
+    assert offsets == list(range(count + 1))
+    assert values(log)[-2:] == [b"v", b"kept"]

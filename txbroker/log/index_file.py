@@ -108,6 +108,8 @@ class IndexFile:
         """Write pending entries out when they are many. Called before a log write, so that a full disk fails the append as a whole."""
         if len(self._pending) >= PENDING_BYTES_MAX:
             self.write_out()
+        if self.count and not self._pending:
+            self._mapped()  # else the look-up of the last entry may fail after the log write
 
     def append(self, key: int, entry: bytes) -> None:
         """Add an entry in memory; its key must be larger than all others."""
