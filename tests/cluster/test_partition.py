@@ -8,6 +8,7 @@ import pytest
 
 from tests.log.support import NOW, PLENTY, batch, open_log
 from tests.support.fakes.disk_path import DiskPath
+from tests.support.fakes.faulty_disk import WRITES, FaultyDisk
 from txbroker.cluster.followers import FollowerFetch, IsrProposal
 from txbroker.cluster.offset_lookup import EARLIEST_TIMESTAMP, LATEST_TIERED_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP, list_offset
 from txbroker.cluster.partition import Isolation, Leadership, Partition, Replication
@@ -86,6 +87,20 @@ def test_a_single_replica_commits_its_appends(directory: DiskPath, moves: Moves)
     assert (appended.first_offset, appended.last_offset, partition.high_watermark) == (0, 1, 2)
     assert partition.acknowledged(1) and not partition.acknowledged(2)
     assert moves.count == before + 1
+
+
+def test_a_failed_write_is_reported_whatever_follows_it(directory: DiskPath, moves: Moves) -> None:
+    disk = FaultyDisk(directory.disk)
+    partition = Partition(OWN, open_log(directory, disk=disk), moves, moves.flush, moves.replication)
+    partition.lead(Leadership(OWN, 0, (OWN,), (OWN,), 0))
+    corrupt = batch(b"refused")
+    corrupt[-1] ^= 1
+    disk.fail(WRITES)
+    results = partition.append_together([batch(b"lost"), corrupt], NOW, all_in_sync=False)
+    assert [result.code for result in results if isinstance(result, BrokerError)] == [
+        ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.CORRUPT_MESSAGE,
+    ]  # fmt: skip
+    assert len(moves.failures) == 1
 
 
 def test_the_high_watermark_follows_the_slowest_in_sync_replica_and_never_goes_back(directory: DiskPath, moves: Moves) -> None:

@@ -211,6 +211,20 @@ def test_a_fetch_with_another_offset_is_known(version: int) -> None:
     assert not wire.take(fetch_frame(one_fetch(0), version, client_id="another"))
 
 
+def test_a_fetch_without_its_offset_is_not_a_known_one() -> None:
+    """Its other bytes are those of a known fetch, and it ends before the position where another one has the offset."""
+    wire = FetchWire(12)
+    short, long = one_fetch(5), one_fetch(5)
+    long.topics[0].topic = "t" * 100
+    for message in (short, long):
+        wire.take(fetch_frame(message, 12))
+    low, high = sorted(wire.positions)
+    frame = fetch_frame(short, 12)
+    del frame[low : low + 8]
+    assert len(frame) < high
+    assert wire.known.find(memoryview(frame), high) is None
+
+
 def test_fetches_of_sessions_and_of_several_partitions_are_not_kept() -> None:
     wire = FetchWire(13)
     for message in (one_fetch(0, epoch=0), one_fetch(0, partitions=2)):

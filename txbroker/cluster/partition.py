@@ -259,8 +259,9 @@ class Partition:
         self._check_append(all_in_sync)
         self.counts.produce_requests += len(batches)
         results = self.log.append_together(batches, leader_epoch=self.state.leader_epoch, now_ms=now_ms)
-        if isinstance(results[-1], StorageError):
-            self.storage_failed(results[-1])
+        failure = next((result for result in results if isinstance(result, StorageError)), None)
+        if failure is not None:
+            self.storage_failed(failure)
         pairs = zip(batches, results, strict=True)
         self._appended(sum(len(records) for records, result in pairs if isinstance(result, Appended) and not result.duplicate))
         return results

@@ -14,6 +14,7 @@ from txbroker.api.request_context import Session
 from txbroker.transport.inbox import SIZE, Inbox
 from txbroker.transport.interfaces import FrameProtocol, Part
 from txbroker.transport.output import RegionGone, SendQueue, join_small
+from txbroker.wire.joined_requests import FRAME_MAX
 
 if TYPE_CHECKING:
     from txbroker.transport.listener import Listener
@@ -132,7 +133,8 @@ class ServerTransport(tcp.Server):
             frame_end = position + _SIZE_BYTES + size
             if frame_end > end:
                 break
-            taken = protocol.frame_received(view[position + _SIZE_BYTES : frame_end], view[frame_end:end])
+            following = view[frame_end : end if size_max >= FRAME_MAX else frame_end]
+            taken = protocol.frame_received(view[position + _SIZE_BYTES : frame_end], following)
             if taken:
                 position = frame_end
                 while taken > 1:  # it has taken frames that follow

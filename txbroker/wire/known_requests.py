@@ -169,6 +169,8 @@ class KnownFetches:
 
     def find(self, frame: memoryview, position: int) -> KnownRequest | None:
         end = position + 8
+        if len(frame) < end:
+            return None
         found = self._pool.get(bytes(frame[:_ROUTE_END]) + frame[_BEGIN:position] + frame[end:])
         if found is not None:
             (found.changing.fetch_offset,) = _OFFSET.unpack_from(frame, position)
