@@ -8,7 +8,7 @@ import pytest
 from twisted.internet.task import Clock
 
 from txbroker.client_quotas.entities import QuotaEntity, decoded, encoded, entity_of
-from txbroker.client_quotas.quotas import PRODUCE_KEY, RATES_MAX, ClientQuotas
+from txbroker.client_quotas.quotas import PAUSE_MAX_MS, PRODUCE_KEY, RATES_MAX, ClientQuotas
 from txbroker.cluster.node_paths import Entity
 
 USER = "User:ANONYMOUS"
@@ -41,6 +41,12 @@ def test_a_client_pauses_for_what_the_window_has_above_the_limit() -> None:
     clock.advance(11)
     assert produced(made, 1000) == 0
     assert made.throttled == {"producer_byte_rate": 3}
+
+
+@pytest.mark.parametrize("rate", ["1", "1e-320"])
+def test_a_pause_fits_into_a_response(rate: str) -> None:
+    made, _ = quotas(c={"producer_byte_rate": rate})
+    assert produced(made, 3_000_000) == PAUSE_MAX_MS
 
 
 def test_a_fetch_beyond_the_limit_is_not_sent_and_does_not_count() -> None:

@@ -173,6 +173,13 @@ def test_the_watcher_reports_the_quotas_of_all_clients(harness: ConfigHarness) -
     assert harness.result(harness.tree.children("/config/users/u/clients")) == []
 
 
+@pytest.mark.parametrize("path", ["c", "u/clients/c"])
+def test_the_removal_of_quotas_that_do_not_exist_writes_nothing(harness: ConfigHarness, path: str) -> None:
+    entity = Entity("users" if "/" in path else "clients", path)
+    assert harness.result(harness.admin.change(entity, lambda _: {})) == {}
+    assert harness.result(harness.admin.clients()) == {} and harness.changes() == []
+
+
 def test_quotas_that_were_removed_meanwhile_are_reported_in_the_next_session(harness: ConfigHarness) -> None:
     harness.set(CLIENT, a="1")
     watcher = harness.watcher()

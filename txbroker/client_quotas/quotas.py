@@ -26,6 +26,7 @@ KINDS = (PRODUCER_RATE, CONSUMER_RATE, REQUEST_PERCENTAGE)
 
 # Rates of each kind that are kept: those of the clients that were served last.
 RATES_MAX = 5000
+PAUSE_MAX_MS = 2**31 - 1  # what a response can carry
 
 
 class ClientQuotas:
@@ -108,7 +109,7 @@ class ClientQuotas:
         if missing > 0:
             window_s += missing * self._sample_s
         window_s = max(window_s, self._sample_s)
-        return max(round((total - limit * window_s) / limit * 1000), 0)
+        return round(min(max((total - limit * window_s) / limit * 1000, 0.0), PAUSE_MAX_MS))
 
     def _counted(self, kind: str, pause_ms: int) -> int:
         if pause_ms:

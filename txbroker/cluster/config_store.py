@@ -123,6 +123,8 @@ class ConfigAdmin:
         while True:
             before, stat = await read_config(self._tree, entity)
             after = dict(compute(before))
+            if stat is None and not after and entity.type in (CLIENT_TYPE, USER_TYPE):
+                return after  # nothing was there to be removed
             data = encoded_config(after)
             ops: list[Op] = [Set(entity.path, data, stat.version)] if stat is not None else await self._creation(entity, data)
             if stat is not None and not (after or stat.children_count) and entity.type in (CLIENT_TYPE, USER_TYPE):
