@@ -29,7 +29,7 @@ from txbroker.cluster.image import ClusterImage, Endpoint
 from txbroker.cluster.node_data import MalformedNode, is_int32
 from txbroker.cluster.stepping_down import StepDown
 from txbroker.cluster.suspicions import FailoverCounts, Report, Suspicions, parse_report
-from txbroker.cluster.tree.interface import ConnectionLost, NodeExists, NoNode, NoSpaceInStore, SessionExpired, Tree, WatchEvent
+from txbroker.cluster.tree.interface import NodeExists, NoNode, SessionExpired, Tree, TreeError, WatchEvent
 from txbroker.cluster.tree.operations import found, repeated
 from txbroker.errors import BrokerError
 from txbroker.peers.sentinel import Sentinel
@@ -59,6 +59,7 @@ class ConnectionWatch:
         self._steps = DeferredLock()
         self._timer: DelayedCall | None = None
         self._on_itself = False
+        self._compare_due = False  # the states of the partitions that this broker leads may have changed since they were compared
         self._stopped = False
 
     def suspected(self) -> Mapping[int, int]:
@@ -108,7 +109,7 @@ class ConnectionWatch:
     def _failed(self, failure: Failure) -> None:
         if failure.check(SessionExpired) or self._stopped:
             return  # `begin` is called in the next session
-        if failure.check(ConnectionLost, NoSpaceInStore, MalformedNode, BrokerError):
+        if failure.check(TreeError, MalformedNode, BrokerError):
             log.warning("reports of refused connections cannot be read or written now: %s", failure.getErrorMessage())
         else:
             log.error("internal error in the failover by refused connections: %s", failure.getTraceback())
@@ -116,7 +117,7 @@ class ConnectionWatch:
 
     def _look_later(self, delay_s: float) -> None:
         self._cancel_timer()
-        self._timer = self._reactor.callLater(delay_s, self._step, self._report_and_look)
+        self._timer = self._reactor.callLater(delay_s, self._step, self._begin)
 
     def _cancel_timer(self) -> None:
         if self._timer is not None and self._timer.active():
@@ -204,11 +205,22 @@ class ConnectionWatch:
         if self._on_itself and not before:
             self.counts.reports_on_itself += 1
             log.warning("another broker reports that this one refuses its connections: look for a firewall that rejects them")
+            self._compare_due = True
+        if self._on_itself:
             await self._compare_states()
 
     async def _compare_states(self) -> None:
-        await self._step_down.compare(self._state_changed)
+        """Once for all changes since the last time."""
+        if not self._compare_due:
+            return
+        self._compare_due = False
+        try:
+            await self._step_down.compare(self._state_changed)
+        except Exception:
+            self._compare_due = True  # `_look` tries again
+            raise
 
     def _state_changed(self, _: WatchEvent) -> None:
-        if self._on_itself:
+        if self._on_itself and not self._compare_due:
+            self._compare_due = True
             self._step(self._compare_states)

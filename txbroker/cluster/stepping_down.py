@@ -8,7 +8,7 @@ from txbroker.cluster import node_paths
 from txbroker.cluster.followers import UNKNOWN_EPOCH
 from txbroker.cluster.image import ClusterImage
 from txbroker.cluster.node_data import PartitionState, decode_state
-from txbroker.cluster.own_broker import OwnBroker
+from txbroker.cluster.own_broker import PARTITIONS_PER_TURN, OwnBroker
 from txbroker.cluster.partition import Partition
 from txbroker.cluster.replicas import Replicas
 from txbroker.cluster.tree.interface import Tree, Watcher
@@ -40,7 +40,13 @@ class StepDown:
                     newer.append((partition, state))
         if newer:
             log.warning("this broker has been replaced as the leader of %s, and steps down", amount(len(newer), "partition"))
-            await self._own.send(self._request(newer))
+            for first in range(0, len(newer), PARTITIONS_PER_TURN):  # so many are carried out at once
+                # A request of the controller may have been carried out since: a replica that it has deleted must not be created again.
+                part = [(partition, state) for partition, state in newer[first : first + PARTITIONS_PER_TURN]
+                        if self._replicas.find(*partition.topic_partition) is partition
+                        and state.leader_epoch > partition.leader_epoch]  # fmt: skip
+                if part:
+                    await self._own.send(self._request(part))
 
     def _request(self, newer: list[tuple[Partition, PartitionState]]) -> LeaderAndIsrRequest:
         topics: dict[str, LeaderAndIsrTopicState] = {}

@@ -368,3 +368,5 @@ class Controller:
     def _run_again(self) -> None:
         self._suspended = False
         self._step(self._elect).addErrback(self._step_failed)
+        if self._suspected():
+            self._step(self._take_over).addErrback(self._step_failed)
