@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import itertools
 import os
 import random
 import signal
@@ -165,14 +166,18 @@ class Server(ABC):
         return None
 
 
+_offsets = itertools.count(random.randrange(1500))
+
+
 def free_port() -> int:
     """A port that no process listens on, below the range from which outgoing connections take theirs.
 
-    Processes of pytest that run side by side (pytest-xdist) take theirs from different ranges.
+    Processes of pytest that run side by side (pytest-xdist) take theirs from different ranges. One process gets each port once in 1500
+    calls: the server that it was returned for may not listen yet.
     """
     worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 8
     for _ in range(200):
-        port = 20_000 + 1500 * worker + random.randrange(1500)
+        port = 20_000 + 1500 * worker + next(_offsets) % 1500
         with socket.socket() as candidate:
             candidate.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
