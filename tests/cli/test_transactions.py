@@ -61,6 +61,7 @@ def test_listing_and_describing(broker: Server, connection: RawConnection, topic
     plain = run("transactions", "--bootstrap-server", broker.address, "describe-producers", "--topic", topic, "--partition", "0")[0]
     assert plain.split()[:2] == ["ProducerId", "ProducerEpoch"] and plain.split()[8] == "None"  # no marker: no coordinator epoch
     assert rows(broker, "find-hanging", "--topic", topic, "--max-transaction-timeout", "0") == []
+    assert rows(broker, "list", "--transactional-id-pattern", "x.*") == []
     assert raw.end(connection, producer, commit=True) == 0
 
 
@@ -79,6 +80,10 @@ def test_finding_and_aborting_a_hanging_transaction(start_broker: Callable[..., 
         partition = "--topic", name, "--partition", "0"
         complaint = run("transactions", "--bootstrap-server", broker.address, "abort", *partition, "--start-offset", "0", status=1)[1]
         assert "no open transaction" in complaint and "begin at 2" in complaint
+        epochs = "--producer-epoch", "0", "--coordinator-epoch", "0"
+        unknown = "abort", *partition, "--producer-id", "333", *epochs
+        complaint = run("transactions", "--bootstrap-server", broker.address, *unknown, status=1)[1]
+        assert "producer 333 has no open transaction" in complaint
         assert rows(broker, "abort", *partition, "--start-offset", "2") == [{"topic": name, "partition": 0, "producer_id": producer.id}]
         assert raw.latest(connection, name) == raw.latest(connection, name, isolation=raw.READ_UNCOMMITTED) == 4
         assert rows(broker, "find-hanging", "--topic", name, "--max-transaction-timeout", "0") == []
@@ -114,11 +119,16 @@ def test_wrong_usage(broker: Server) -> None:
     assert "needs --topic" in run(*server, "find-hanging", "--broker-id", "1", "--partition", "0", status=2)[1]
     assert "--start-offset, or --producer-id" in run(*server, "abort", *partition, status=2)[1]
     assert "needs --producer-epoch" in run(*server, "abort", *partition, "--producer-id", "1", status=2)[1]
+    assert "at most 32767" in run(*server, "abort", *partition, "--producer-epoch", "99999", status=2)[1]
+    assert "at most" in run(*server, "list", "--duration-filter", "9" * 30, status=2)[1]
+    assert "is not a regular expression" in run(*server, "list", "--transactional-id-pattern", "(", status=2)[1]
+    assert "UNKNOWN_TOPIC_OR_PARTITION" in run(*server, "find-hanging", "--topic", "no-such-topic", status=1)[1]
     assert "there is no transactional id" in run(*server, "describe", "--transactional-id", "no-such-id", status=1)[1]
     assert "UNKNOWN_TOPIC_OR_PARTITION" in run(*server, "describe-producers", "--topic", "no-such-topic", "--partition", "0", status=1)[1]
     assert "there is no broker 99" in run(*server, "find-hanging", "--broker-id", "99", status=1)[1]
     produce = "produce", "--bootstrap-server", broker.address, "--topic", "t"
     assert "needs --transactional-id" in run(*produce, "--transaction-duration-ms", "5", status=2)[1]
+    assert "is empty" in run(*produce, "--transactional-id", "", status=2)[1]
     assert "use --transactional-id" in run(*produce, "--producer-property", "transactional.id=x", status=2)[1]
 
 

@@ -166,7 +166,7 @@ class Server(ABC):
         return None
 
 
-_offsets = itertools.count(random.randrange(1500))
+_steps = itertools.count(random.randrange(1500))
 
 
 def free_port() -> int:
@@ -177,7 +177,7 @@ def free_port() -> int:
     """
     worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 8
     for _ in range(200):
-        port = 20_000 + 1500 * worker + next(_offsets) % 1500
+        port = 20_000 + 1500 * worker + next(_steps) * 37 % 1500  # steps, as `--processes` takes the ports that follow
         with socket.socket() as candidate:
             candidate.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:

@@ -27,11 +27,15 @@ def key_value(text: str) -> tuple[str, str]:
     return key.strip(), value
 
 
-class number:
-    """The type of a flag whose value is a whole number of at least `low`."""
+INT16_MAX, INT32_MAX, INT64_MAX = 2**15 - 1, 2**31 - 1, 2**63 - 1
 
-    def __init__(self, low: int) -> None:
+
+class number:
+    """The type of a flag whose value is a whole number from `low` to `high`, which is what a field of a request can hold."""
+
+    def __init__(self, low: int, high: int = INT64_MAX) -> None:
         self._low = low
+        self._high = high
 
     def __call__(self, text: str) -> int:
         try:
@@ -40,6 +44,8 @@ class number:
             value = self._low - 1
         if value < self._low:
             raise argparse.ArgumentTypeError(f"must be a whole number of {self._low} or more, not {text!r}")
+        if value > self._high:
+            raise argparse.ArgumentTypeError(f"must be at most {self._high}, not {text[:40]!r}")
         return value
 
 

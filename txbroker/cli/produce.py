@@ -101,6 +101,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise BadUsage(f"{problem}; use {LINE_READER}")
     if arguments.transaction_duration_ms is not None and arguments.transactional_id is None:
         raise BadUsage("--transaction-duration-ms needs --transactional-id")
+    if arguments.transactional_id == "":
+        raise BadUsage("--transactional-id is empty; leave it out to write without a transaction")
     lines = line_format({**clients.read_properties(arguments.reader_config), **arguments.reader_property})
     properties = {**clients.read_properties(arguments.command_config), **arguments.command_property}
     defaults = {"batch_size": BATCH_BYTES, "linger_ms": 0 if arguments.sync else LINGER_MS, "max_block_ms": TOPIC_WAIT_MS}

@@ -85,17 +85,13 @@ def open_transactions(admin: Any, broker: int, partitions: Sequence[Partition]) 
     ]
 
 
-def list_transactions(
-    admin: Any, *, duration_ms: int = -1, pattern: str | None = None, producer_ids: Sequence[int] = ()
-) -> list[tuple[int, Any]]:
+def list_transactions(admin: Any, *, duration_ms: int = -1, producer_ids: Sequence[int] = ()) -> list[tuple[int, Any]]:
     """Every transactional id that passes the filters, with the id of its coordinator; CommandFailed."""
     from kafka.protocol.admin import ListTransactionsRequest
 
     found = []
     for broker in broker_ids(admin):
-        request = ListTransactionsRequest(
-            state_filters=[], producer_id_filters=list(producer_ids), duration_filter=duration_ms, transactional_id_pattern=pattern
-        )
+        request = ListTransactionsRequest(state_filters=[], producer_id_filters=list(producer_ids), duration_filter=duration_ms)
         answer = clients.send(admin, request, broker)
         if answer.error_code:
             raise broker_error(f"cannot list the transactions of broker {broker}", answer.error_code, None)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import re
 import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from txbroker.cli import clients
-from txbroker.cli.arguments import add_client, number
+from txbroker.cli.arguments import INT16_MAX, INT32_MAX, add_client, number
 from txbroker.cli.failures import DONE, BadUsage, CommandFailed, broker_error
 from txbroker.cli.partition_flags import Partition, partitions_of
 from txbroker.cli.results import Column, Results, Row, results
@@ -75,7 +76,7 @@ def add_parser(subparsers: Any) -> None:
     listing = actions.add_parser("list", help="list transactional ids")
     duration_help = "only transactions that are open for longer than this"
     listing.add_argument("--duration-filter", type=number(0), default=-1, metavar="MS", help=duration_help)
-    pattern_help = "only ids that match this regular expression (brokers since Kafka 4.1)"
+    pattern_help = "only ids that match this regular expression as a whole"
     listing.add_argument("--transactional-id-pattern", metavar="REGEX", help=pattern_help)
     listing.set_defaults(command=run_list)
 
@@ -85,11 +86,11 @@ def add_parser(subparsers: Any) -> None:
 
     producers = actions.add_parser("describe-producers", help="describe the producers of a partition")
     _add_partition(producers, required=True)
-    producers.add_argument("--broker-id", type=number(0), metavar="ID", help="ask this replica (default: the leader)")
+    producers.add_argument("--broker-id", type=number(0, INT32_MAX), metavar="ID", help="ask this replica (default: the leader)")
     producers.set_defaults(command=run_describe_producers)
 
     hanging = actions.add_parser("find-hanging", help="find transactions that hang")
-    hanging.add_argument("--broker-id", type=number(0), metavar="ID", help="in the partitions that this broker leads")
+    hanging.add_argument("--broker-id", type=number(0, INT32_MAX), metavar="ID", help="in the partitions that this broker leads")
     timeout_help = f"only those without a record for so long (default: {HANGING_AFTER_MINUTES})"
     default = HANGING_AFTER_MINUTES
     hanging.add_argument("--max-transaction-timeout", type=number(0), default=default, metavar="MINUTES", help=timeout_help)
@@ -100,20 +101,25 @@ def add_parser(subparsers: Any) -> None:
     _add_partition(aborting, required=True)
     aborting.add_argument("--start-offset", type=number(0), metavar="OFFSET", help="the transaction that begins here, see find-hanging")
     aborting.add_argument("--producer-id", type=number(0), metavar="ID", help="instead of --start-offset")
-    aborting.add_argument("--producer-epoch", type=number(0), metavar="EPOCH", help="with --producer-id")
-    aborting.add_argument("--coordinator-epoch", type=number(-1), metavar="EPOCH", help="with --producer-id")
+    aborting.add_argument("--producer-epoch", type=number(0, INT16_MAX), metavar="EPOCH", help="with --producer-id")
+    aborting.add_argument("--coordinator-epoch", type=number(-1, INT32_MAX), metavar="EPOCH", help="with --producer-id")
     aborting.set_defaults(command=run_abort)
 
 
 def _add_partition(parser: argparse.ArgumentParser, *, required: bool) -> None:
     parser.add_argument("--topic", required=required, metavar="NAME", help="the topic")
-    parser.add_argument("--partition", required=required, type=number(0), metavar="N", help="the partition")
+    parser.add_argument("--partition", required=required, type=number(0, INT32_MAX), metavar="N", help="the partition")
 
 
 def run_list(arguments: argparse.Namespace) -> int:
     """List transactional ids."""
+    try:
+        pattern = re.compile(arguments.transactional_id_pattern or ".*", re.DOTALL)
+    except re.error as error:
+        problem = f"--transactional-id-pattern {arguments.transactional_id_pattern!r} is not a regular expression: {error}"
+        raise BadUsage(problem) from None
     with clients.administering(arguments) as admin:
-        found = list_transactions(admin, duration_ms=arguments.duration_filter, pattern=arguments.transactional_id_pattern)
+        found = list_transactions(admin, duration_ms=arguments.duration_filter)
     rows = [
         {
             "transactional_id": state.transactional_id,
@@ -122,6 +128,7 @@ def run_list(arguments: argparse.Namespace) -> int:
             "state": state.transaction_state,
         }
         for broker, state in found
+        if pattern.fullmatch(state.transactional_id)
     ]
     results(arguments).rows(LISTED, sorted(rows, key=lambda row: row["transactional_id"]))
     return DONE
@@ -199,6 +206,9 @@ def run_find_hanging(arguments: argparse.Namespace) -> int:
 def _wanted(admin: Any, arguments: argparse.Namespace) -> Iterable[tuple[int, list[Partition]]]:
     """The partitions in which to look, by leader, in portions."""
     topics = admin.describe_topics(None if arguments.topic is None else [arguments.topic])
+    for topic in topics:
+        if arguments.topic is not None and topic["error_code"]:
+            raise broker_error(f"topic {arguments.topic}", topic["error_code"], None)
     leaders = partitions_of(topics)
     if arguments.broker_id is not None:
         _known_broker(admin, arguments.broker_id)
@@ -256,6 +266,10 @@ def run_abort(arguments: argparse.Namespace) -> int:
     with clients.administering(arguments) as admin:
         if arguments.start_offset is None:
             transaction = OpenTransaction(partition, *by_producer, NO_OFFSET, -1)
+            found = open_transactions(admin, leader_of(admin, partition), [partition])
+            if not any(one.producer_id == transaction.producer_id for one in found):
+                problem = f"producer {transaction.producer_id} has no open transaction in {partition}"
+                raise CommandFailed(f"{problem}; see `txbroker transactions describe-producers`")
         else:
             transaction = _beginning_at(admin, partition, arguments.start_offset)
         write_abort_marker(admin, transaction)
