@@ -101,6 +101,7 @@ def refused(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
         (["groups", *SERVER, "--reset-offsets", "--group", "a", "--to-offset", "0"], "needs either --topic or --all-topics"),
         (["groups", *SERVER, "--delete", "--group", "a", "--to-offset", "0"], "--to-offset is only valid with --reset-offsets"),
         (["groups", *SERVER, "--reset-offsets", "--group", "a", "--to-offset", "-1"], "--to-offset: must be a whole number of 0 or more"),
+        (["groups", *SERVER, "--reset-offsets", "--group", "a", "--to-offset", "9" * 30], "--to-offset: must be at most 922337203685"),
         (["groups", *SERVER, "--reset-offsets", "--group", "a", "--to-earliest", "--to-latest"], "--reset-offsets needs one of --to-ear"),
         (["groups", *SERVER, "--reset-offsets", "--to-datetime", "yesterday"], "--to-datetime: must be a date and time like 2026-01-31T18"),
         (["groups", *SERVER, "--reset-offsets", "--by-duration", "1h"], "--by-duration: must be a duration like P7D, PT12H or"),

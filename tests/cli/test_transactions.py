@@ -119,8 +119,6 @@ def test_wrong_usage(broker: Server) -> None:
     assert "needs --topic" in run(*server, "find-hanging", "--broker-id", "1", "--partition", "0", status=2)[1]
     assert "--start-offset, or --producer-id" in run(*server, "abort", *partition, status=2)[1]
     assert "needs --producer-epoch" in run(*server, "abort", *partition, "--producer-id", "1", status=2)[1]
-    assert "at most 32767" in run(*server, "abort", *partition, "--producer-epoch", "99999", status=2)[1]
-    assert "at most" in run(*server, "list", "--duration-filter", "9" * 30, status=2)[1]
     assert "is not a regular expression" in run(*server, "list", "--transactional-id-pattern", "(", status=2)[1]
     assert "UNKNOWN_TOPIC_OR_PARTITION" in run(*server, "find-hanging", "--topic", "no-such-topic", status=1)[1]
     assert "there is no transactional id" in run(*server, "describe", "--transactional-id", "no-such-id", status=1)[1]
