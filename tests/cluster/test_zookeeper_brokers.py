@@ -415,6 +415,8 @@ def test_a_clean_stop_moves_leadership_first(client: KazooClient, start: Start, 
     until(lambda: partition_state(client, name)[1] == [1, 2], "both are in sync")
     leader, _, leader_epoch = partition_state(client, name)
     follower = 3 - leader
+    with RawConnection(brokers[leader].address) as to_leader:  # before that the broker does not know that it leads
+        until(lambda: produce(to_leader, name, batch(numbered(1))).error_code == 0, "the leader leads")
     assert brokers[leader].stop() == 0
     assert "controlled shutdown: this broker leads no partition that another one can lead" in brokers[leader].log()
     until(lambda: controller_and_brokers(brokers[follower]) == (follower, {follower}), "the other broker is the controller, and knows it")
