@@ -21,8 +21,9 @@ from tests.support.waiting import until
 from txbroker.cli import clients
 from txbroker.cli.failures import CommandFailed
 from txbroker.cli.main import main
+from txbroker.cli.ongoing_reassignments import Ongoing
 from txbroker.cli.partition_flags import Partition
-from txbroker.cli.reassign import reassign_command
+from txbroker.cli.reassign import reassign_command, throttles
 from txbroker.cli.reassign.directory_moves import Log, Replica, move_state
 from txbroker.cli.reassign.reassignment_file import Assignment, as_json, read_assignments, read_topics
 
@@ -225,3 +226,11 @@ def test_moves_in_progress_are_listed_verified_and_cancelled(
     swapped = [{**rows[0], "replicas": [2, 1]}]
     assert main([*tool, "--execute", "--reassignment-json-file", written(tmp_path / "g", {"partitions": swapped})]) == 1
     assert "the broker is alone: it moves replicas between its log directories only" in capsys.readouterr().err
+
+
+def test_a_throttle_keeps_the_reassignments_in_progress() -> None:
+    begun, wanted = Partition("a", 0), Partition("a", 1)
+    moves = throttles.Moves({wanted: [1, 4]}, {wanted: [1, 2]}, {begun: Ongoing([3, 1, 2], [3], [2])})
+    assert moves.sources == {begun: {1, 2}, wanted: {1, 2}}
+    assert moves.destinations == {begun: {3}, wanted: {4}}
+    assert moves.brokers == [1, 2, 3, 4]

@@ -17,18 +17,21 @@ LEADERS, FOLLOWERS = "leader.replication.throttled.replicas", "follower.replicat
 
 
 class Moves:
-    """Which brokers a reassignment copies from and to: `sources` and `destinations` of each partition."""
+    """Which brokers reassignments copy from and to: `sources` and `destinations` of each partition.
+
+    Reassignments in progress are included: the list of throttled replicas of a topic replaces the one before it.
+    """
 
     def __init__(
         self, targets: Mapping[Partition, Sequence[int]], replicas: Mapping[Partition, Sequence[int]], ongoing: Mapping[Partition, Ongoing]
     ) -> None:
         self.sources: dict[Partition, set[int]] = {}
         self.destinations: dict[Partition, set[int]] = {}
-        for partition, target in targets.items():
-            running = ongoing.get(partition, Ongoing(replicas[partition], (), ()))
+        for partition in {*targets, *ongoing}:
+            running = ongoing[partition] if partition in ongoing else Ongoing(replicas[partition], (), ())
             sources = set(running.replicas) - set(running.adding)
             self.sources[partition] = sources
-            self.destinations[partition] = {*target, *running.adding} - sources
+            self.destinations[partition] = {*targets.get(partition, ()), *running.adding} - sources
 
     @property
     def brokers(self) -> list[int]:
