@@ -34,7 +34,7 @@ CONTROLLER = Work(
     "cluster-controller",
     f"kill -9 of the controller to the next topic that is created, with {PARTITIONS:,} partitions of {BROKERS} replicas; the restart of "
     "that broker until all its replicas are in sync",
-    (Figure("no controller", "s", less=True, target=0.2, digits=1), Figure("restart", "s", less=True, target=0.5, digits=1)),
+    (Figure("no controller", "s", less=True, target=1, digits=1), Figure("restart", "s", less=True, target=0.5, digits=1)),
 )
 UNGUARDED = Work(
     "cluster-failover-unguarded",
