@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from twisted.internet.defer import Deferred
@@ -19,13 +19,16 @@ from txbroker.api.delete_records import DeleteRecordsHandler
 from txbroker.api.describe_producers import DescribeProducersHandler
 from txbroker.api.describe_topic_partitions import DescribeTopicPartitionsHandler
 from txbroker.api.endpoints import Endpoints
+from txbroker.api.group_offsets import OffsetCommitHandler
 from txbroker.api.list_offsets import ListOffsetsHandler
 from txbroker.api.log_dirs import DescribeLogDirsHandler
 from txbroker.api.metadata import MetadataHandler
 from txbroker.api.offset_for_leader_epoch import OffsetForLeaderEpochHandler
 from txbroker.api.produce import ProduceHandler
 from txbroker.api.request_context import RequestContext, Session
-from txbroker.errors import ErrorCode
+from txbroker.api.txn_offset_commit import TxnOffsetCommitHandler
+from txbroker.cluster.image import ClusterImage
+from txbroker.errors import BrokerError, ErrorCode
 from txbroker.names import TopicPartition
 from txbroker.purgatory import Purgatory
 from txbroker.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
@@ -34,8 +37,10 @@ from txbroker.wire.messages.describe_producers import DescribeProducersRequest, 
 from txbroker.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
 from txbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from txbroker.wire.messages.metadata import MetadataRequest
+from txbroker.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from txbroker.wire.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeaderPartition, OffsetForLeaderTopic
 from txbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from txbroker.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 from txbroker.wire.messages.update_metadata import (
     UpdateMetadataBroker,
     UpdateMetadataEndpoint,
@@ -204,3 +209,17 @@ def test_described_partitions_have_only_leaders_that_the_client_can_reach(harnes
     response = handler(DescribeTopicPartitionsRequest(topics=[]), context(0))
     found = {topic.name: (topic.partitions[0].error_code, topic.partitions[0].leader_id) for topic in response.topics}
     assert found == {FOLLOWED: REACHED, ELSEWHERE: REACHED, UNREACHABLE: NO_LISTENER, ORPHAN: NO_LEADER, LEADERLESS: NO_LEADER}
+
+
+def test_a_broker_without_metadata_coordinates_no_group() -> None:
+    image, unused, version = ClusterImage(), cast("Any", None), 8
+    commit = OffsetCommitRequest(group_id="g", topics=[OffsetCommitRequestTopic(name=FOLLOWED, partitions=[
+        OffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata=None),
+    ])])  # fmt: skip
+    with pytest.raises(BrokerError) as raised:
+        OffsetCommitHandler(unused, image)(commit, context(version))
+    assert raised.value.code == E.NOT_COORDINATOR
+    pending = TxnOffsetCommitRequest(transactional_id="t", group_id="g", producer_id=1, producer_epoch=0, topics=[])
+    failures: list[Any] = []
+    TxnOffsetCommitHandler(unused, image, unused, unused)(pending, context(3)).addErrback(failures.append)
+    assert [failure.value.code for failure in failures] == [E.NOT_COORDINATOR]

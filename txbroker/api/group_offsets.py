@@ -1,6 +1,7 @@
 """OffsetCommit, OffsetFetch and OffsetDelete (keys 8, 9, 47): the messages of committed offsets.
 
-Behaviour: a commit for a topic that does not exist gets UNKNOWN_TOPIC_OR_PARTITION; without a commit the offset is -1.
+Behaviour: a commit for a topic that does not exist gets UNKNOWN_TOPIC_OR_PARTITION; without a commit the offset is -1. A broker of a
+cluster that has just started, and knows no topic yet, answers a commit with NOT_COORDINATOR, which clients retry.
 Version notes: OffsetCommit v0 and OffsetFetch v0, which Kafka kept in ZooKeeper once, use the same store as all others. OffsetCommit v2-v4
 have a retention time. OffsetFetch v2 may request all topics, v8 several groups (KIP-709). v10 of both identifies topics by id (KIP-848).
 """
@@ -48,6 +49,12 @@ GROUP_ERROR_VERSION = 2  # before it, an error of the group is in each partition
 Codes = dict[TopicPartition, ErrorCode]
 
 
+def check_knows_topics(image: ClusterImage) -> None:
+    """NOT_COORDINATOR before the controller's first metadata: librdkafka's consumers do not retry UNKNOWN_TOPIC_OR_PARTITION."""
+    if not image.brokers:
+        raise BrokerError(ErrorCode.NOT_COORDINATOR)
+
+
 def _name(image: ClusterImage, name: str, topic_id: bytes) -> str | None:
     """The topic's name, looked up if the request has its id; None when there is no such topic."""
     if topic_id == NULL_TOPIC_ID:
@@ -66,6 +73,7 @@ class OffsetCommitHandler:
         self._image = image
 
     def __call__(self, request: OffsetCommitRequest, context: RequestContext) -> Deferred[OffsetCommitResponse]:
+        check_knows_topics(self._image)
         known: dict[TopicPartition, OffsetCommit] = {}
         unknown = ErrorCode.UNKNOWN_TOPIC_ID if context.api_version >= TOPIC_ID_VERSION else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         for topic in request.topics:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 from twisted.internet.defer import Deferred
 
+from txbroker.api.group_offsets import check_knows_topics
 from txbroker.api.request_context import RequestContext
 from txbroker.cluster.image import ClusterImage
 from txbroker.cluster.replicas import Replicas
@@ -61,6 +62,7 @@ class TxnOffsetCommitHandler:
         return Deferred.fromCoroutine(self._commit(request, context.api_version))
 
     async def _commit(self, request: TxnOffsetCommitRequest, version: int) -> TxnOffsetCommitResponse:
+        check_knows_topics(self._image)
         offsets = {
             TopicPartition(topic.name, p.partition_index): OffsetCommit(
                 offset=p.committed_offset, leader_epoch=p.committed_leader_epoch, metadata=p.committed_metadata
