@@ -53,7 +53,7 @@ def _save(figure: Any, path: Path) -> None:
 
 
 def curves(panels: Sequence[Panel], title: str, unit: str, path: Path) -> None:
-    """One panel for each figure over the sizes, with logarithmic axes where the values allow it."""
+    """One panel for each figure over the sizes, with logarithmic axes where sizes and values allow it."""
     rows = math.ceil(len(panels) / COLUMNS)
     figure = _figure(4.2 * COLUMNS, 2.9 * rows)
     axes = figure.subplots(rows, COLUMNS, squeeze=False)
@@ -61,7 +61,11 @@ def curves(panels: Sequence[Panel], title: str, unit: str, path: Path) -> None:
         values = [value for points in panel.lines.values() for _, value in points]
         for broker, points in panel.lines.items():
             axis.plot(*zip(*points, strict=True), marker="o", markersize=3, label=broker, color=COLOURS.get(broker))
-        axis.set_xscale("log")
+        sizes = sorted({size for points in panel.lines.values() for size, _ in points})
+        if sizes and sizes[-1] < 10 * sizes[0]:
+            axis.set_xticks(sizes)  # a logarithmic axis would have no label between two powers of ten
+        else:
+            axis.set_xscale("log")
         if values and min(values) > 0 and max(values) > 20 * min(values):
             axis.set_yscale("log")
         else:

@@ -49,7 +49,7 @@ VERSIONS: dict[type[Request], int] = {
     SyncGroupRequest: 5,
 }
 _SIZE = struct.Struct(">i")
-_LATEST = -1
+LATEST = -1
 _TOPIC_RESOURCE = 2
 
 
@@ -212,7 +212,7 @@ class BrokerClient:
         _check(deleted.error_code, f"deleting {name}")
 
     def end_offset(self, topic: str, partition: int) -> int:
-        wanted = ListOffsetsPartition(partition_index=partition, timestamp=_LATEST)
+        wanted = ListOffsetsPartition(partition_index=partition, timestamp=LATEST)
         request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=[wanted])])
         found = self.call(request).topics[0].partitions[0]
         _check(found.error_code, f"ListOffsets of {topic}")

@@ -64,20 +64,25 @@ def pids_of(clusters: Mapping[str, Cluster]) -> list[int]:
     return [server.pid for cluster in clusters.values() for server in cluster.brokers.values()]
 
 
+def make(name: str, directory: Path, brokers: int = BROKERS) -> Cluster:
+    """A cluster by name, not started yet."""
+    if name == KRAFT:
+        cluster: Cluster = KraftCluster(directory, DEFAULTS)
+    else:
+        cluster = Cluster(directory, ((KafkaMember if name == KAFKA else BrokerProcess).kind,) * brokers, DEFAULTS)
+    for server in cluster.brokers.values():
+        if isinstance(server, KafkaMember | KafkaProcess):
+            server.java_options = KAFKA_JAVA_OPTIONS
+            server.archives_classes = False
+    return cluster
+
+
 @contextmanager
 def started(directory: Path) -> Iterator[Mapping[str, Cluster]]:
     """Start all clusters, by name."""
-    clusters = {
-        TXBROKER: Cluster(directory / TXBROKER, (BrokerProcess.kind,) * BROKERS, DEFAULTS),
-        KAFKA: Cluster(directory / KAFKA, (KafkaMember.kind,) * BROKERS, DEFAULTS),
-        KRAFT: KraftCluster(directory / KRAFT, DEFAULTS),
-    }
+    clusters = {name: make(name, directory / name) for name in (TXBROKER, KAFKA, KRAFT)}
     with ExitStack() as stack:
         for cluster in clusters.values():
-            for server in cluster.brokers.values():
-                if isinstance(server, KafkaMember | KafkaProcess):
-                    server.java_options = KAFKA_JAVA_OPTIONS
-                    server.archives_classes = False
             stack.callback(cluster.close)
             cluster.start()
         yield clusters

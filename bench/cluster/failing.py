@@ -59,7 +59,7 @@ _numbers = itertools.count(1)
 def idles(clusters: Mapping[str, Cluster], settings: Settings) -> Iterator[Outcome]:
     """What brokers that do nothing use."""
     outcome = Outcome(IDLE)
-    measures = {name: partial(_idle, cluster, IDLE_S if settings.scale >= 1 else 0.5) for name, cluster in clusters.items()}
+    measures = {name: partial(idle, cluster, IDLE_S if settings.scale >= 1 else 0.5) for name, cluster in clusters.items()}
     in_turn(outcome, measures, settings.rounds, pids_of(clusters))
     yield outcome
 
@@ -83,12 +83,13 @@ def failovers(clusters: Mapping[str, Cluster], settings: Settings) -> Iterator[O
 def controllers(clusters: Mapping[str, Cluster], settings: Settings) -> Iterator[Outcome]:
     """Controllers of clusters with many partitions are killed, on all clusters in turn."""
     outcome = Outcome(CONTROLLER)
-    topics = {name: _fill(cluster, int(PARTITIONS * settings.scale)) for name, cluster in clusters.items()}
-    in_turn(outcome, {name: partial(_controller_killed, clusters[name], topics[name]) for name in topics}, settings.rounds, None)
+    topics = {name: fill(cluster, int(PARTITIONS * settings.scale)) for name, cluster in clusters.items()}
+    in_turn(outcome, {name: partial(controller_killed, clusters[name], topics[name]) for name in topics}, settings.rounds, None)
     yield outcome
 
 
-def _idle(cluster: Cluster, seconds: float) -> Sample:
+def idle(cluster: Cluster, seconds: float) -> Sample:
+    """What all brokers of a cluster use in so many seconds without clients."""
     before, since = cpu_of(cluster), time.perf_counter()
     time.sleep(seconds)
     return {"CPU": (cpu_of(cluster) - before) / (time.perf_counter() - since), "memory": memory_of(cluster)}
@@ -130,12 +131,12 @@ def _restart(cluster: Cluster, overrides: Mapping[str, str]) -> None:
     cluster.until_in_sync()
 
 
-def _fill(cluster: Cluster, partitions: int) -> list[str]:
+def fill(cluster: Cluster, partitions: int, replicas: int = BROKERS) -> list[str]:
     """Create topics with so many partitions; their names."""
     topics = []
     for start in range(0, partitions, PARTITIONS_OF_A_TOPIC):
         topics.append(f"many-{next(_numbers)}")
-        cluster.create_topic(topics[-1], min(partitions - start, PARTITIONS_OF_A_TOPIC), BROKERS)
+        cluster.create_topic(topics[-1], min(partitions - start, PARTITIONS_OF_A_TOPIC), replicas)
     return topics
 
 
@@ -150,7 +151,8 @@ def _controller_killed_small(cluster: Cluster) -> Sample:
     return {"no controller": silence_s}
 
 
-def _controller_killed(cluster: Cluster, topics: Sequence[str]) -> Sample:
+def controller_killed(cluster: Cluster, topics: Sequence[str]) -> Sample:
+    """kill -9 of the controller to the next topic that is created, and from then on until all replicas of `topics` are in sync again."""
     victim = cluster.controller()
     killed_s = time.monotonic()
     cluster.brokers[victim].kill()

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from bench import parts, plots, report
-from bench.cluster import administering, clusters, failing, page, producing
+from bench.cluster import administering, clusters, failing, growth, page, producing
 from bench.measures import Outcome, Settings
+from bench.scale.sweep import Grown
 from tests.support.cache import Missing
 from tests.support.cluster import Cluster
 
@@ -27,12 +28,13 @@ PARTS: dict[str, Callable[[Mapping[str, Cluster], Settings], Iterator[Outcome]]]
     "stop": administering.stops,
     "controller": failing.controllers,  # the last one: its partitions stay
 }
+GROWTH = {f"growth-{sweep.name}": sweep for sweep in growth.SWEEPS}
 
 
 def _arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench cluster", description=__doc__)
-    parts.add_flags(parser, PARTS, SETTINGS.rounds, page.PAGE, page.SAMPLES)
-    return parts.parse(parser, arguments, PARTS)
+    parts.add_flags(parser, [*PARTS, *GROWTH], SETTINGS.rounds, page.PAGE, page.SAMPLES)
+    return parts.parse(parser, arguments, [*PARTS, *GROWTH])
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -41,7 +43,7 @@ def main(arguments: Sequence[str]) -> int:
     settings = QUICK if options.quick else Settings(rounds=options.rounds)
     results = options.results or (None if options.quick else HERE)
     try:
-        _run([part for part in PARTS if not options.parts or part in options.parts], settings, options.directory, results)
+        _run(options.parts or [*PARTS, *GROWTH], settings, options.directory, results)
     except (Missing, plots.NoPlots) as error:
         print(error, file=sys.stderr)
         return 1
@@ -52,14 +54,21 @@ def _run(chosen: Sequence[str], settings: Settings, place: Path | None, results:
     """Measure the parts. Results are written after each outcome: a whole run takes long."""
     directory = Path(tempfile.mkdtemp(prefix="txbroker-clusters-", dir=place))
     done: list[Outcome] = []
+    grown: list[Grown] = []
     try:
-        with clusters.started(directory) as running:
-            for part in chosen:
-                for outcome in PARTS[part](running, settings):
-                    done.append(outcome)
-                    shown = "\n".join(page.table([outcome]))
-                    print(f"{outcome.bench.name}: {outcome.bench.what}\n{shown}\n{report.conditions(outcome)}", flush=True)
-                    if results is not None:
-                        page.write(results, done, settings)
+        if standing := [part for part in PARTS if part in chosen]:
+            with clusters.started(directory) as running:
+                for part in standing:
+                    for outcome in PARTS[part](running, settings):
+                        done.append(outcome)
+                        shown = "\n".join(page.table([outcome]))
+                        print(f"{outcome.bench.name}: {outcome.bench.what}\n{shown}\n{report.conditions(outcome)}", flush=True)
+                        if results is not None:
+                            page.write(results, done, grown, settings)
+        for name, sweep in GROWTH.items():
+            if name in chosen:
+                grown.append(growth.grow(sweep, settings, directory))
+                if results is not None:
+                    page.write(results, done, grown, settings)
     finally:
         shutil.rmtree(directory, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""The results of the cluster's benchmarks: CLUSTER.md, its plot, and every sample as a line of JSON."""
+"""The results of the cluster's benchmarks: CLUSTER.md, its plots, and every sample as a line of JSON."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from pathlib import Path
 
 from bench import plots
 from bench.brokers import KAFKA
-from bench.cluster import administering, failing, producing
+from bench.cluster import administering, failing, growth, producing
 from bench.cluster.clusters import KRAFT
 from bench.measures import Outcome, Settings
 from bench.report import Row, conditions, facts, json_lines, read, rows
+from bench.scale import writing
+from bench.scale.sweep import Grown
 from tests.support.cache import KAFKA_NEW, KAFKA_OLD
 
 WORKS = (
@@ -19,27 +21,40 @@ WORKS = (
 )  # fmt: skip
 HEADER = ("load", "figure", "txbroker", "Kafka 3.9", "ratio", "Kafka 4.3", "ratio", "target", "met")
 SAMPLES, PAGE, PLOT = "cluster.jsonl", "CLUSTER.md", "cluster.svg"
+GROWTH_SAMPLES, GROWTH_PLOTS = "cluster-growth.jsonl", "cluster"
 TITLE = "Three brokers of txbroker and of Apache Kafka 3.9"
 
 
-def write(directory: Path, done: Sequence[Outcome], settings: Settings) -> None:
-    """Write all three. What was not measured now keeps the samples that are there."""
+def write(directory: Path, done: Sequence[Outcome], grown: Sequence[Grown], settings: Settings) -> None:
+    """Write the page, its plots and the samples. What was not measured now keeps the samples that are there."""
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / SAMPLES
     before = read(path, WORKS) if path.exists() else []
     found = {outcome.bench.name: outcome for outcome in [*before, *done]}
     outcomes = [found[work.name] for work in WORKS if work.name in found]
     path.write_text("".join(f"{line}\n" for outcome in outcomes for line in json_lines(outcome)))
-    (directory / PAGE).write_text(markdown(outcomes, settings))
+    growths = _with_earlier(directory / GROWTH_SAMPLES, grown)
+    if growths:
+        writing.write_samples(directory / GROWTH_SAMPLES, growths)
+    (directory / PAGE).write_text(markdown(outcomes, growths, settings))
     plots.bars([row.plotted for row in rows(outcomes) if row.plotted is not None], TITLE, directory / PLOT)
+    writing.draw(directory, growths, GROWTH_PLOTS)
 
 
-def markdown(outcomes: Sequence[Outcome], settings: Settings) -> str:
+def _with_earlier(path: Path, grown: Sequence[Grown]) -> list[Grown]:
+    before = writing.read(path, growth.SWEEPS) if path.exists() else []
+    found = {each.sweep.name: each for each in [*before, *grown]}
+    return [found[sweep.name] for sweep in growth.SWEEPS if sweep.name in found]
+
+
+def markdown(outcomes: Sequence[Outcome], growths: Sequence[Grown], settings: Settings) -> str:
     """CLUSTER.md."""
     works = [f"- `{one.bench.name}`: {one.bench.what} ({conditions(one) or 'brokers start and end in it'})" for one in outcomes]
     new = KAFKA_NEW.removeprefix("kafka-")
     versions = facts().replace(new, f"{KAFKA_OLD.removeprefix('kafka-')} and {new}")
-    return TEXT.format(facts=versions, rounds=settings.rounds, plot=PLOT, table="\n".join(table(outcomes)), works="\n".join(works))
+    text = TEXT.format(facts=versions, rounds=settings.rounds, plot=PLOT, table="\n".join(table(outcomes)), works="\n".join(works))
+    sections = [line for grown in growths for line in writing.section(grown, GROWTH_PLOTS)]
+    return "\n".join([text, GROWTH_TEXT, *sections]) if sections else text
 
 
 def table(outcomes: Sequence[Outcome]) -> list[str]:
@@ -72,4 +87,16 @@ medians of {rounds} measurements. A ratio is txbroker's figure divided by Kafka'
 {works}
 
 All nine brokers, both ZooKeepers and the load generator share the cores. One process of txbroker uses one core.
+"""
+
+GROWTH_TEXT = f"""\
+## How the figures grow
+
+At each size a new cluster of txbroker starts, is measured and ends, then one of Apache Kafka 3.9, each with a ZooKeeper of its own; every
+figure is of one measurement. "Creation" is the time from the first request until all replicas are in sync; a topic has at most
+{failing.PARTITIONS_OF_A_TOPIC} partitions. "Written" are requests with acks=all at all leaders, {growth.RECORDS} records of 1 KiB for one
+partition each, to all partitions in random orders, {growth.IN_FLIGHT} requests in flight; the CPU is that of all brokers. Memory, and the
+CPU of idle brokers, are measured after that load. "No controller" is the time from kill -9 of the controller until the next topic is
+created, and "restart" the time from then on, when that broker starts again, until all replicas are in sync. "Growth" is the figure at the
+largest size divided by that at the smallest.
 """

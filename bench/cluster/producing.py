@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 from bench.cluster.clusters import BROKERS, cpu_of, pids_of
 from bench.javaperf import JAVA_OPTIONS, TIMEOUT_S, UnexpectedOutput
 from bench.measures import Figure, Outcome, Sample, Settings, Work
 from bench.rawload import Load, run
-from bench.requests import BrokerClient, Refused, batch, frame
+from bench.requests import LATEST, BrokerClient, Refused, batch, frame, offset_at
 from bench.throughput import CONNECTIONS, DEPTH, SMALL_BYTES
 from bench.turns import in_turn
 from tests.support import java
@@ -83,13 +83,12 @@ def _raw(cluster: Cluster, topic: str, seconds: float) -> Sample:
     leaders = {number: cluster.brokers[cluster.leader(topic, number)] for number in range(PARTITIONS)}
     frames = []
     for number in leaders:
-        data = TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=number, records=records)])
-        frames.append([frame(ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[data]), version=RAW_VERSION)])
+        frames.append([acks_all(topic, number, records)])
     ports = [leader.port for leader in leaders.values()]
-    before = _ends(cluster, topic)
+    before = ends(cluster, [topic])
     load = Load(HOST, 0, frames, CONNECTIONS, DEPTH, seconds, min(seconds / 4, 1), ports=ports)
     result = run(load, *(server.pid for server in cluster.brokers.values()))
-    if _ends(cluster, topic) - before < result.answers_per_s * seconds * 0.99:
+    if ends(cluster, [topic]) - before < result.answers_per_s * seconds * 0.99:
         raise Refused("some acknowledged produce requests were not appended")
     assert result.cpu_us_per_answer is not None
     return {
@@ -98,12 +97,32 @@ def _raw(cluster: Cluster, topic: str, seconds: float) -> Sample:
     }  # fmt: skip
 
 
-def _ends(cluster: Cluster, topic: str) -> int:
+def acks_all(topic: str, partition: int, records: bytes) -> bytes:
+    """A whole request with acks=all for one partition."""
+    data = TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=partition, records=records)])
+    return frame(ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[data]), version=RAW_VERSION)
+
+
+def ends(cluster: Cluster, topics: Sequence[str]) -> int:
+    """The sum of the end offsets of all partitions of some topics, which must have leaders."""
     total = 0
-    for number in range(PARTITIONS):
-        with BrokerClient(cluster.brokers[cluster.leader(topic, number)].address) as client:
-            total += client.end_offset(topic, number)
+    for leader, of_topics in led(cluster, topics).items():
+        with BrokerClient(cluster.brokers[leader].address) as client:
+            for topic, numbers in of_topics.items():
+                found = client.call(offset_at(topic, dict.fromkeys(numbers, LATEST))).topics[0].partitions
+                if any(partition.error_code for partition in found):
+                    raise Refused(f"ListOffsets of {topic} at broker {leader} was answered with an error")
+                total += sum(partition.offset for partition in found)
     return total
+
+
+def led(cluster: Cluster, topics: Sequence[str]) -> dict[int, dict[str, list[int]]]:
+    """The partitions that each broker leads, by topic."""
+    found: dict[int, dict[str, list[int]]] = {}
+    for topic in topics:
+        for number, state in cluster.partitions(topic).items():
+            found.setdefault(state.leader, {}).setdefault(topic, []).append(number)
+    return found
 
 
 def _measured(cluster: Cluster, size: int, count: int) -> Sample:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from bench.brokers import KAFKA, TXBROKER, cpu_seconds, make, rss_mb
 from bench.measures import Figure, Outcome, Sample, Settings, Work
 from bench.pipeline.copiers import Copier, MirrorMaker, TxbrokerMirror
-from bench.requests import FIRST_TIMESTAMP, BrokerClient, Refused, offset_at
+from bench.requests import FIRST_TIMESTAMP, LATEST, BrokerClient, Refused, offset_at
 from bench.turns import in_turn
 from tests.support.server import Server
 from txbroker.wire.compression import Codec
@@ -32,7 +32,6 @@ TOPIC = "copied"
 POLL_S = 0.01
 WAIT_S = 600.0
 TICK_S = 0.01  # of the times in /proc
-LATEST = -1
 FIGURES = (
     Figure("MB/s a core", "MB/s", target=3.0),
     Figure("MB/s", "MB/s"),

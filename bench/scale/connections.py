@@ -15,7 +15,7 @@ from bench.brokers import CpuMeter, rss_mb
 from bench.measures import Sample, Settings
 from bench.rawload import Load, run
 from bench.requests import BrokerClient, frame
-from bench.scale.sweep import Curve, Sweep
+from bench.scale.sweep import Curve, ServerSweep
 from tests.support.server import HOST, Server
 from txbroker.wire.messages.api_versions import ApiVersionsRequest
 
@@ -105,7 +105,7 @@ def _subject(server: Server, settings: Settings) -> Iterator[_Connections]:
         process.join()
 
 
-SWEEP = Sweep(
+SWEEP = ServerSweep(
     "connections",
     f"Idle connections, and {BUSY} others that produce one 100-byte record at a time (acks=1)",
     "idle connections",

@@ -12,7 +12,7 @@ from bench.brokers import CpuMeter, rss_mb
 from bench.measures import Sample, Settings
 from bench.rawload import Load, run
 from bench.requests import BrokerClient, Refused, frame
-from bench.scale.sweep import Curve, Sweep
+from bench.scale.sweep import Curve, ServerSweep
 from tests.support.server import HOST, Server
 from txbroker.wire.messages.find_coordinator import FindCoordinatorRequest
 from txbroker.wire.messages.heartbeat import HeartbeatRequest
@@ -158,7 +158,7 @@ def _subject(server: Server, settings: Settings) -> Iterator[_Groups]:
         yield _Groups(server, settings, client)
 
 
-SWEEP = Sweep(
+SWEEP = ServerSweep(
     "groups",
     f"Groups of one member: {CONNECTIONS} connections x {DEPTH} requests in flight send commits, or heartbeats, for all groups in turn; "
     "one rebalances them in turn",

@@ -14,11 +14,11 @@ from bench import plots
 from bench.brokers import KAFKA, TXBROKER, OthersMeter, make
 from bench.measures import Settings
 from bench.scale import connections, groups, partitions, writing
-from bench.scale.sweep import Grown, Sweep
+from bench.scale.sweep import Grown, ServerSweep
 from tests.support.cache import Missing
 
 HERE = Path(__file__).resolve().parent.parent
-SWEEPS: tuple[Sweep, ...] = (connections.SWEEP, partitions.SWEEP, groups.SWEEP)
+SWEEPS: tuple[ServerSweep, ...] = (connections.SWEEP, partitions.SWEEP, groups.SWEEP)
 SETTINGS = Settings(seconds=3.0, warmup_s=0.5, first_warmup_s=8.0)
 QUICK = Settings(seconds=1.0, warmup_s=0.2, first_warmup_s=1.0, scale=0.2, rounds=1)
 
@@ -48,7 +48,8 @@ def main(arguments: Sequence[str]) -> int:
     if options.rounds:
         settings = Settings(**{**vars(settings), "rounds": options.rounds})
     if options.redraw:
-        writing.write(options.results or HERE, writing.read(options.results or HERE, SWEEPS), settings)
+        where = options.results or HERE
+        writing.write(where, writing.read(where / writing.SAMPLES, SWEEPS), settings)
         return 0
     results = options.results or (None if options.quick or options.sweeps or options.only or options.largest else HERE)
     directory = Path(tempfile.mkdtemp(prefix="txbroker-scale-", dir=options.directory))
@@ -67,7 +68,7 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _run(sweep: Sweep, options: argparse.Namespace, settings: Settings, directory: Path) -> Grown:
+def _run(sweep: ServerSweep, options: argparse.Namespace, settings: Settings, directory: Path) -> Grown:
     """Grow both brokers together and measure them in turn at each size."""
     print(f"== {sweep.name}: {sweep.what}", flush=True)
     grown = Grown(sweep)

@@ -13,7 +13,7 @@ from bench.brokers import CpuMeter, cpu_seconds, rss_mb
 from bench.measures import Sample, Settings
 from bench.rawload import Load, run
 from bench.requests import BrokerClient, frame
-from bench.scale.sweep import Curve, Sweep
+from bench.scale.sweep import Curve, ServerSweep
 from tests.support.server import HOST, Server
 
 ACTIVE = 200
@@ -96,7 +96,7 @@ def _subject(server: Server, settings: Settings) -> Iterator[_Partitions]:
     yield _Partitions(server, settings)
 
 
-SWEEP = Sweep(
+SWEEP = ServerSweep(
     "partitions",
     f"Partitions (topics of {OF_A_TOPIC}), up to {ACTIVE} of them active: {CONNECTIONS} connections x {DEPTH} requests in flight, "
     "one record each",

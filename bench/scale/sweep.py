@@ -37,13 +37,19 @@ class Subject(Protocol):
 
 @dataclass(frozen=True)
 class Sweep:
-    """`subject(server, settings)` gets a server that was started for this sweep on an empty directory."""
+    """What grows, through which sizes, and the figures at each."""
 
     name: str
     what: str
     unit: str
     sizes: tuple[int, ...]
     curves: tuple[Curve, ...]
+
+
+@dataclass(frozen=True)
+class ServerSweep(Sweep):
+    """`subject(server, settings)` gets a server that was started for this sweep on an empty directory."""
+
     subject: Callable[[Server, Settings], AbstractContextManager[Subject]]
 
 

@@ -13,6 +13,8 @@ from bench.report import facts
 from bench.scale.sweep import Curve, Grown, Sweep
 
 OTHERS = "others"
+SAMPLES = "scale.jsonl"
+PLOTS = "scale"
 BROKERS = (TXBROKER, KAFKA)
 
 
@@ -46,7 +48,8 @@ def _target(grown: Grown, curve: Curve, broker: str) -> str:
     return f"<= {curve.growth_max:g}: {'yes' if growth <= curve.growth_max else 'no'}"
 
 
-def _section(grown: Grown) -> list[str]:
+def section(grown: Grown, plots_begin: str) -> list[str]:
+    """A section with the plot, whose name begins so, and the figures at all sizes."""
     sweep = grown.sweep
     sizes = grown.sizes(TXBROKER) or grown.sizes(KAFKA)
     header = ["figure", "broker", *(f"{size:,}" for size in sizes), "growth", "target"]
@@ -56,7 +59,7 @@ def _section(grown: Grown) -> list[str]:
         "",
         f"{sweep.what}. Other processes on the machine used {min(others, default=0):.1f} to {max(others, default=0):.1f} cores.",
         "",
-        f"![{sweep.name.capitalize()}](scale-{sweep.name}.svg)",
+        f"![{sweep.name.capitalize()}]({plots_begin}-{sweep.name}.svg)",
         "",
         "| " + " | ".join(header) + " |",
         "|" + "---|" * 2 + "--:|" * (len(header) - 2),
@@ -76,7 +79,7 @@ def markdown(done: Sequence[Grown], settings: Settings) -> str:
         f"turn; figures are medians of {settings.rounds} measurements. Growth is the figure at the largest size divided by that at the "
         "smallest; the target for the cost of a request is at most 1.3. On a shared machine the broker's CPU says more than rates.",
         "",
-        *(line for grown in done for line in _section(grown)),
+        *(line for grown in done for line in section(grown, PLOTS)),
     ]
     return "\n".join(lines)
 
@@ -92,10 +95,10 @@ def _panels(grown: Grown) -> list[plots.Panel]:
     return panels
 
 
-def read(directory: Path, sweeps: Iterable[Sweep]) -> list[Grown]:
-    """The samples in scale.jsonl."""
+def read(path: Path, sweeps: Iterable[Sweep]) -> list[Grown]:
+    """The samples in a file that `write_samples` wrote."""
     done = {sweep.name: Grown(sweep) for sweep in sweeps}
-    for line in (directory / "scale.jsonl").read_text().splitlines():
+    for line in path.read_text().splitlines():
         sample = json.loads(line)
         done[sample.pop("sweep")].add(sample.pop("broker"), sample.pop("size"), sample)
     return [grown for grown in done.values() if grown.samples]
@@ -105,13 +108,22 @@ def write(directory: Path, done: Sequence[Grown], settings: Settings) -> None:
     """Write SCALE.md, scale.jsonl and a plot for each sweep."""
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "SCALE.md").write_text(markdown(done, settings))
-    with (directory / "scale.jsonl").open("w") as file:
+    write_samples(directory / SAMPLES, done)
+    draw(directory, done, PLOTS)
+
+
+def write_samples(path: Path, done: Sequence[Grown]) -> None:
+    """Write every sample as a line of JSON."""
+    with path.open("w") as file:
         for grown in done:
             for broker, sizes in grown.samples.items():
                 for size, samples in sizes.items():
                     for sample in samples:
                         rounded = {key: round(value, 4) for key, value in sample.items()}
                         file.write(json.dumps({"sweep": grown.sweep.name, "broker": broker, "size": size, **rounded}) + "\n")
+
+
+def draw(directory: Path, done: Sequence[Grown], plots_begin: str) -> None:
+    """Draw a plot for each sweep; the names of the files begin so."""
     for grown in done:
-        path = directory / f"scale-{grown.sweep.name}.svg"
-        plots.curves(_panels(grown), grown.sweep.what, grown.sweep.unit, path)
+        plots.curves(_panels(grown), grown.sweep.what, grown.sweep.unit, directory / f"{plots_begin}-{grown.sweep.name}.svg")

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from bench.measures import Settings
 from bench.scale.sweep import Curve, Grown, Sweep
-from bench.scale.writing import markdown, read, size_table, write
-
-
-def _nobody(server: Any, settings: Any) -> Any:
-    return nullcontext()
-
+from bench.scale.writing import SAMPLES, markdown, read, size_table, write
 
 CURVES = (Curve("cost", "µs", growth_max=1.3), Curve("start", "s", 2))
-SWEEP = Sweep("things", "things of all sizes", "things", (1, 10), CURVES, _nobody)
+SWEEP = Sweep("things", "things of all sizes", "things", (1, 10), CURVES)
 
 
 def grown(cost_at_10: float) -> Grown:
@@ -52,5 +45,5 @@ def test_samples_come_back_from_the_file(tmp_path: Path) -> None:
     made = grown(12.0)
     write(tmp_path, [made], Settings())
     assert (tmp_path / "scale-things.svg").read_text().startswith("<?xml")
-    (again,) = read(tmp_path, [SWEEP])
+    (again,) = read(tmp_path / SAMPLES, [SWEEP])
     assert again.samples == made.samples
