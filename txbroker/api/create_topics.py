@@ -9,17 +9,18 @@ v5 returns the resulting configuration (KIP-525); v7 topic ids.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 
 from twisted.internet.defer import Deferred
 
 from txbroker.api.request_context import RequestContext
 from txbroker.api.topic_waiting import TopicWaiting
 from txbroker.cluster.topics import PARTITIONS_MAX, CreatedTopic, NewTopic, TopicAdmin
+from txbroker.cluster.tree.operations import together
 from txbroker.config.describe import describe_topic
 from txbroker.config.resolve import BrokerConfig
 from txbroker.errors import BrokerError, ErrorCode
-from txbroker.names import NULL_TOPIC_ID, amount
+from txbroker.names import NULL_TOPIC_ID, amount, collision_key
 from txbroker.wire.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfigs,
@@ -28,6 +29,8 @@ from txbroker.wire.messages.create_topics import (
     CreateTopicsResponse,
 )
 from txbroker.wire.schema import Request
+
+WRITTEN_TOGETHER_MAX = 100  # topics of a request
 
 
 class CreateTopicsHandler:
@@ -55,20 +58,24 @@ class CreateTopicsHandler:
         named = Counter(topic.name for topic in request.topics)
         results: dict[str, CreatableTopicResult] = {}
         counts: dict[str, int] = {}
-        for topic in request.topics:
+
+        async def create(topic: CreatableTopic) -> None:
             try:
                 if named[topic.name] > 1:
                     raise BrokerError(ErrorCode.INVALID_REQUEST, f"Topic '{topic.name}' is in the request more than once.")
                 created = await self._admin.create(_new_topic(topic), validate_only=request.validate_only)
             except BrokerError as error:
                 results[topic.name] = _failure(topic.name, error)
-                continue
+                return
             results[topic.name] = self._result(created)
             counts[topic.name] = created.partition_count
+
+        for topics in _groups(request.topics):
+            await together([Deferred.fromCoroutine(create(topic)) for topic in topics])
         if counts and not request.validate_only and not await self._waiting.ready(counts, request.timeout_ms):
             for name in counts:
                 results[name] = _failure(name, BrokerError(ErrorCode.REQUEST_TIMED_OUT, "The topic was created, but has no leaders yet."))
-        return CreateTopicsResponse(topics=list(results.values()))
+        return CreateTopicsResponse(topics=[results[name] for name in named])
 
     def _result(self, created: CreatedTopic) -> CreatableTopicResult:
         return CreatableTopicResult(
@@ -93,6 +100,19 @@ class CreateTopicsHandler:
     def failed(self, request: CreateTopicsRequest, context: RequestContext, error: BrokerError) -> CreateTopicsResponse:
         """Every topic with the same error."""
         return CreateTopicsResponse(topics=[_failure(topic.name, error) for topic in request.topics])
+
+
+def _groups(topics: Iterable[CreatableTopic]) -> Iterator[list[CreatableTopic]]:
+    """The topics in groups that are written at the same time. Names that collide are in different ones: the later topic is refused."""
+    group: dict[str, CreatableTopic] = {}
+    for topic in topics:
+        key = collision_key(topic.name)
+        if key in group or len(group) == WRITTEN_TOGETHER_MAX:
+            yield list(group.values())
+            group = {}
+        group[key] = topic
+    if group:
+        yield list(group.values())
 
 
 def _new_topic(topic: CreatableTopic) -> NewTopic:
