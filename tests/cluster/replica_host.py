@@ -30,8 +30,9 @@ from txbroker.api.produce import ProduceHandler
 from txbroker.api.read_replica import RACK_AWARE_SELECTOR
 from txbroker.api.request_context import RequestContext, Session
 from txbroker.broker.event_wiring import EventWiring
-from txbroker.cluster.followers import IsrProposal
+from txbroker.cluster.followers import UNKNOWN_EPOCH, IsrProposal
 from txbroker.cluster.image import ClusterImage
+from txbroker.cluster.own_broker import OwnBroker
 from txbroker.cluster.partition import Partition
 from txbroker.cluster.replica_fetcher import ReplicaFetcher
 from txbroker.cluster.replicas import Replicas
@@ -136,6 +137,9 @@ class ReplicaHost:
             OffsetForLeaderEpochRequest: OffsetForLeaderEpochHandler(self.replicas),
             ProduceRequest: produces, ListOffsetsRequest: ListOffsetsHandler(self.replicas),
         }  # fmt: skip
+        self.own = OwnBroker(
+            self.replicas, self.image, unused, lambda: NOW, lambda changes: None, self.clock, lambda: UNKNOWN_EPOCH, lambda: None
+        )
         self._partition_epochs = count()
         self.partitions = partitions
         self.alive: dict[int, str | None] = dict.fromkeys(BROKERS)
@@ -180,7 +184,9 @@ class ReplicaHost:
                 UpdateMetadataEndpoint(host=f"b{broker}", port=9092, listener="PLAINTEXT", security_protocol=0)])
             for broker, rack in self.alive.items()
         ]  # fmt: skip
-        self.image.apply(UpdateMetadataRequest(controller_id=1, controller_epoch=1, live_brokers=live, topic_states=list(topics)))
+        request = UpdateMetadataRequest(controller_id=1, controller_epoch=1, live_brokers=live, topic_states=list(topics))
+        self.own.send(request).addErrback(lambda failure: failure.raiseException())
+        self.end_turn()
 
     def partition(self, index: int = 0) -> Partition:
         return self.replicas.get(TOPIC, index)

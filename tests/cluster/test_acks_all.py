@@ -85,6 +85,20 @@ def test_a_replica_that_is_about_to_join_counts_already(host: ReplicaHost) -> No
     assert codes(produced) == [E.NONE]
 
 
+def test_a_replica_that_was_about_to_join_does_not_count_when_its_broker_has_stopped(host: ReplicaHost) -> None:
+    """It has fetched from this leader after it left the ISR. Nothing but the end of its broker ends the wait then."""
+    host.roles(epoch=1, isr=(OWN, OTHER))
+    fetch(host, 0, THIRD)
+    ((partition, proposal),) = host.isr_requests.proposed
+    partition.isr_refused(proposal)
+    produced = host.produce(b"a")
+    fetch(host, 1, OTHER)
+    assert produced == []
+    del host.alive[THIRD]
+    host.update_metadata()
+    assert codes(produced) == [E.NONE]
+
+
 def test_too_few_replicas_refuse_the_append(host: ReplicaHost) -> None:
     host.roles(epoch=1, isr=(OWN,))
     assert codes(host.produce(b"a")) == [E.NOT_ENOUGH_REPLICAS]

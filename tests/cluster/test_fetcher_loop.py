@@ -229,3 +229,14 @@ def test_partitions_that_a_leader_has_fenced_are_followed_and_forgotten_like_oth
     follower.fetchers.follow(follower.partition)
     follower.turn()
     assert len(follower.links) == 2 and follower.links[1].waiting
+
+
+def test_a_broker_that_leaves_copies_nothing_from_a_new_leader(follower: Follower) -> None:
+    follower.fetchers.leave()
+    follower.turn()
+    (link,) = follower.links
+    assert link.waiting and not link.closed, "what it copies already may go on"
+    follower.partition.follow(follower.partition.state._replace(leader=3, leader_epoch=1))
+    follower.fetchers.follow(follower.partition)
+    follower.turn()
+    assert link.closed and len(follower.links) == 1

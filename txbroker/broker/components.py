@@ -239,6 +239,10 @@ class Components:
         known = self._identity.broker_id in self.image.brokers
         return None if known else "the controller has not sent the metadata of the cluster yet"
 
+    def leave(self) -> None:
+        """This broker is about to hand over its leadership, and to stop."""
+        self._fetchers.leave()
+
     def stop(self) -> None:
         """Stop all components, and begin to write the last high watermarks."""
         self.cleaner.stop()

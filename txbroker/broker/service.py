@@ -297,6 +297,7 @@ class Broker:
         ask, epoch = components.to_controller.controlled_shutdown, components.isr_requests.broker_epoch
         if self._failed or not len(components.replicas):
             return succeed(None)
+        components.leave()
         image = components.image
         return Deferred.fromCoroutine(leave_cluster(self.broker_id, epoch, ask, image, self._config, self._world.reactor))
 

@@ -136,7 +136,10 @@ class OwnBroker:
         return response
 
     def _update_metadata(self, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
-        self._image_changed(self._image.apply(request))
+        changes = self._image.apply(request)
+        if changes.brokers:
+            self._replicas.brokers_changed()
+        self._image_changed(changes)
         return UpdateMetadataResponse(error_code=ErrorCode.NONE)
 
 

@@ -342,7 +342,11 @@ class Partition:
         proposal = followers.propose_leave(self.log.log_end_offset, self._replication.monotonic_s())
         if proposal is not None:
             self.observer.isr_proposed(self, proposal)
-        if self._advance():
+        self.brokers_changed()
+
+    def brokers_changed(self) -> None:
+        """The live brokers have changed: the high watermark need not wait any more for a replica that was about to join."""
+        if self._followers is not None and self._advance():
             self.observer.committed(self)
 
     def readable_followers(self, offset: int) -> Sequence[tuple[int, FollowerState]]:

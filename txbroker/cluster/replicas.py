@@ -283,6 +283,11 @@ class Replicas:
         for partition in self:
             partition.check_followers()
 
+    def brokers_changed(self) -> None:
+        """The live brokers in the image have changed."""
+        for partition in self:
+            partition.brokers_changed()
+
     # Other events
 
     def storage_failed(self, partition: Partition, error: StorageError) -> None:
