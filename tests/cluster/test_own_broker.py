@@ -15,7 +15,7 @@ from tests.cluster.test_replicas import OWN, ReplicasHarness
 from tests.log_directories.support import NOW, TOPIC_ID
 from tests.support.fakes.faulty_disk import WRITES
 from txbroker.cluster.image import ClusterImage
-from txbroker.cluster.own_broker import PARTITIONS_PER_TURN, RETRY_S, OwnBroker
+from txbroker.cluster.own_broker import PARTITIONS_PER_TURN, RETRY_S, ROLES_PER_TURN, OwnBroker
 from txbroker.cluster.partition import Partition
 from txbroker.errors import BrokerError, ErrorCode, StorageError
 from txbroker.wire.messages.leader_and_isr import (
@@ -51,12 +51,12 @@ class OwnBrokerHarness:
     def _ask_again(self) -> None:
         self.asked_again.append(self.clock.seconds())
 
-    def lead(self, *topics: tuple[str, bytes, int], controller_epoch: int = 1) -> None:
+    def lead(self, *topics: tuple[str, bytes, int], controller_epoch: int = 1, leader_epoch: int = 0) -> None:
         """The topics' names, ids and numbers of partitions."""
         states = [
             LeaderAndIsrTopicState(topic_name=name, topic_id=topic_id, partition_states=[
-                LeaderAndIsrPartitionState(partition_index=n, controller_epoch=1, leader=OWN, leader_epoch=0, isr=[OWN], partition_epoch=0,
-                                           replicas=[OWN], is_new=True) for n in range(count)])
+                LeaderAndIsrPartitionState(partition_index=n, controller_epoch=1, leader=OWN, leader_epoch=leader_epoch, isr=[OWN],
+                                           partition_epoch=leader_epoch, replicas=[OWN], is_new=True) for n in range(count)])
             for name, topic_id, count in topics
         ]
         request = LeaderAndIsrRequest(controller_id=1, controller_epoch=controller_epoch, topic_states=states, live_leaders=[])
@@ -87,6 +87,25 @@ def test_creating_many_logs_yields_to_other_work(own: OwnBrokerHarness) -> None:
         TOPIC_ID: [(n, ErrorCode.NONE) for n in range(PARTITIONS_PER_TURN + 3)],
         OTHER_ID: [(n, ErrorCode.NONE) for n in range(PARTITIONS_PER_TURN)],
     }
+
+
+def test_the_roles_of_open_logs_yield_less_often(own: OwnBrokerHarness) -> None:
+    count = ROLES_PER_TURN + 1
+    own.lead(("t", TOPIC_ID, count))
+    while not own.answers:
+        own.clock.advance(0)
+    own.answers.clear()
+    changed: list[int] = []
+
+    def other() -> None:
+        changed.append(sum(partition.leader_epoch == 1 for partition in own.harness.replicas))
+        if not own.answers:
+            own.clock.callLater(0, other)
+
+    own.lead(("t", TOPIC_ID, count), leader_epoch=1)
+    other()
+    own.clock.advance(0)
+    assert changed == [ROLES_PER_TURN, count]
 
 
 def test_a_defect_in_one_partition_leaves_the_others_their_roles(

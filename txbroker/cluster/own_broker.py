@@ -20,8 +20,10 @@ from txbroker.wire.messages.stop_replica import StopReplicaRequest, StopReplicaR
 from txbroker.wire.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
 from txbroker.wire.schema import Response
 
-# The logs of this many partitions are created or opened before the reactor serves other requests.
+# The logs of this many partitions are created or opened before the reactor serves other requests. So many roles are changed of partitions
+# with an open log: clients wait until the leader and its followers have theirs.
 PARTITIONS_PER_TURN = 8
+ROLES_PER_TURN = 96
 
 RETRY_S = 5.0  # after a role failed because the disk is full
 
@@ -92,7 +94,7 @@ class OwnBroker:
         except (ConnectionLost, SessionExpired) as error:
             raise BrokerError(ErrorCode.BROKER_NOT_AVAILABLE, f"the configurations of new topics cannot be read: {error}") from error
         topics: dict[str, LeaderAndIsrTopicError] = {}
-        for part in _parts(request):
+        for part in self._parts(request):
             if topics:
                 await self._yield_to_others()
             response = self._replicas.leader_and_isr(part, self._now_ms())
@@ -121,6 +123,21 @@ class OwnBroker:
         if self._stopped:
             raise BrokerError(ErrorCode.BROKER_NOT_AVAILABLE, "this broker is stopping")
 
+    def _parts(self, request: LeaderAndIsrRequest) -> Iterator[LeaderAndIsrRequest]:
+        """The request, divided into what is carried out in one turn; unchanged if it has no partitions."""
+        part: dict[int, LeaderAndIsrTopicState] = {}
+        room = ROLES_PER_TURN
+        for topic in request.topic_states:
+            for state in topic.partition_states:
+                if room <= 0:
+                    yield _part(request, part)
+                    part, room = {}, ROLES_PER_TURN
+                same = part.setdefault(id(topic), LeaderAndIsrTopicState(topic_name=topic.topic_name, topic_id=topic.topic_id))
+                same.partition_states.append(state)
+                is_open = self._replicas.find(topic.topic_name, state.partition_index) is not None
+                room -= 1 if is_open else ROLES_PER_TURN // PARTITIONS_PER_TURN
+        yield _part(request, part)
+
     def _new_topics(self, request: LeaderAndIsrRequest) -> Iterable[str]:
         return [
             topic.topic_name
@@ -143,19 +160,12 @@ class OwnBroker:
         return UpdateMetadataResponse(error_code=ErrorCode.NONE)
 
 
-def _parts(request: LeaderAndIsrRequest) -> Iterator[LeaderAndIsrRequest]:
-    """The request, divided into requests of PARTITIONS_PER_TURN partitions; unchanged if it has none."""
-    states = [(topic, state) for topic in request.topic_states for state in topic.partition_states]
-    for first in range(0, len(states) or 1, PARTITIONS_PER_TURN):
-        grouped: dict[int, LeaderAndIsrTopicState] = {}
-        for topic, state in states[first : first + PARTITIONS_PER_TURN]:
-            part = grouped.setdefault(id(topic), LeaderAndIsrTopicState(topic_name=topic.topic_name, topic_id=topic.topic_id))
-            part.partition_states.append(state)
-        yield LeaderAndIsrRequest(
-            controller_id=request.controller_id,
-            controller_epoch=request.controller_epoch,
-            broker_epoch=request.broker_epoch,
-            type=request.type,
-            topic_states=list(grouped.values()),
-            live_leaders=request.live_leaders,
-        )
+def _part(request: LeaderAndIsrRequest, topics: dict[int, LeaderAndIsrTopicState]) -> LeaderAndIsrRequest:
+    return LeaderAndIsrRequest(
+        controller_id=request.controller_id,
+        controller_epoch=request.controller_epoch,
+        broker_epoch=request.broker_epoch,
+        type=request.type,
+        topic_states=list(topics.values()),
+        live_leaders=request.live_leaders,
+    )
