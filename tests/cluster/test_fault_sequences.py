@@ -54,7 +54,7 @@ def test_a_stop_of_this_epoch_or_of_a_deletion_counts_and_may_be_repeated(leader
 # B7: an exception between a write to the tree and its requests
 
 
-STORE_CALLS = ("get", "exists", "children", "create", "set", "delete", "multi")
+STORE_CALLS = ("get_all", "get", "exists", "children", "create", "set", "delete", "multi")
 
 
 def scenario(cluster: FakeCluster) -> None:

@@ -146,6 +146,18 @@ def test_no_data_is_not_empty_data(harness: Harness) -> None:
     assert result(tree.get("/empty"))[0] == b""
 
 
+def test_many_nodes_are_read_at_once(harness: Harness) -> None:
+    tree, result = harness.tree, harness.result
+    for path, data in (("/a", b"1"), ("/none", None), ("/empty", b""), ("/long", b"x" * 1000)):
+        result(tree.create(path, data))
+    result(tree.set("/long", b"y" * 2000))
+    wanted = ["/long", "/missing", "/none", "/empty", "/a", "/a"]
+    found = result(tree.get_all(wanted))
+    assert [None if node is None else node[0] for node in found] == [b"y" * 2000, None, None, b"", b"1", b"1"]
+    assert found[1] is None
+    assert [found[at] for at in (0, 2, 3, 4)] == [result(tree.get(path)) for path in ("/long", "/none", "/empty", "/a")]
+
+
 def test_set_counts_versions_and_refuses_another_one(harness: Harness) -> None:
     tree, result = harness.tree, harness.result
     result(tree.create("/a", b"1"))

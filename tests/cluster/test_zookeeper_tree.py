@@ -17,6 +17,7 @@ from tests.support.server import HOST, free_port
 from tests.support.waiting import PATIENCE_S, until
 from tests.support.zookeeper_threads import QueuedThreads
 from txbroker.cluster.tree.interface import ConnectionLost, Create, EventType, NoNode, SessionExpired, TreeError, WatchEvent
+from txbroker.cluster.tree.multi_read import MultiRead
 from txbroker.cluster.tree.zookeeper import ZooKeeperTree, end_session, open_zookeeper_tree
 from txbroker.errors import StartError
 
@@ -90,6 +91,19 @@ def test_an_event_comes_before_the_data_that_caused_it(threads: QueuedThreads, o
             reader.get("/n", watch=event).addCallback(read)
     threads.run_until(lambda: len(seen) == 900)
     assert not problems and seen == sorted(seen) and len(set(seen)) > 10
+
+
+def test_a_server_that_cannot_read_many_nodes_at_once_is_asked_for_each(
+    threads: QueuedThreads, opening: Opening, zookeeper: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one older than 3.6, which also closes the connection after such a request."""
+    tree = opening(zookeeper)
+    threads.result(tree.create("/a", b"1"))
+    monkeypatch.setattr(MultiRead, "type", 9999)
+    for _ in range(2):
+        found = threads.result(tree.get_all(["/a", "/missing"]))
+        assert [None if node is None else node[0] for node in found] == [b"1", None]
+    assert threads.result(tree.set("/a", b"2")).version == 1
 
 
 def test_watches_survive_a_lost_connection(threads: QueuedThreads, opening: Opening, proxy: CutProxy, zookeeper: str) -> None:

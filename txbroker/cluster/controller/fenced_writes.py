@@ -9,12 +9,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import NamedTuple
 
 from txbroker.cluster import node_paths
 from txbroker.cluster.node_data import MalformedNode, PartitionState, ReplicaAssignment, TopicAssignment, decode_state, decode_topic
 from txbroker.cluster.tree.interface import MULTI_OPS_MAX, BadVersion, Check, Create, Delete, NoNode, Op, Set, Stat, Tree
-from txbroker.cluster.tree.operations import found, together
+from txbroker.cluster.tree.operations import together
 from txbroker.names import NULL_TOPIC_ID, TopicPartition
 
 log = logging.getLogger("txbroker.controller")
@@ -53,7 +54,7 @@ class StateNodes:
     async def read(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, PartitionState]:
         """The states of these partitions, except those without state and those that are `unreadable`."""
         wanted = [(tp, node_paths.state(tp)) for tp in partitions]
-        reads = await found([self._tree.get(path) for _, path in wanted])
+        reads = await self._get([path for _, path in wanted])
         states: dict[TopicPartition, PartitionState] = {}
         for (topic_partition, path), read in zip(wanted, reads, strict=True):
             self.unreadable.discard(topic_partition)
@@ -138,8 +139,12 @@ class StateNodes:
 
     async def _missing(self, nodes: Iterable[str]) -> list[str]:
         wanted = sorted(nodes)
-        stats: list[Stat | None] = await together([self._tree.exists(node) for node in wanted])
-        return [node for node, stat in zip(wanted, stats, strict=True) if stat is None]
+        return [node for node, found in zip(wanted, await self._get(wanted), strict=True) if found is None]
+
+    async def _get(self, paths: Sequence[str]) -> list[tuple[bytes | None, Stat] | None]:
+        starts = range(0, len(paths), MULTI_OPS_MAX)
+        parts = await together([self._tree.get_all(paths[start : start + MULTI_OPS_MAX]) for start in starts])
+        return list(chain.from_iterable(parts))
 
     async def _update(self, items: Sequence[tuple[TopicPartition, PartitionState]], updated: Updated) -> None:
         await self.write([Set(node_paths.state(tp), state.encode(), state.partition_epoch) for tp, state in items])

@@ -160,6 +160,9 @@ class Tree(Protocol):
     def get(self, path: str, *, watch: Watcher | None = None) -> Deferred[tuple[bytes | None, Stat]]:
         """A node's data and stat. NoNode (and then no watch is set)."""
 
+    def get_all(self, paths: Sequence[str]) -> Deferred[list[tuple[bytes | None, Stat] | None]]:
+        """Data and stat of each of these nodes, None of those that do not exist; at most MULTI_OPS_MAX nodes."""
+
     def set(self, path: str, data: bytes | None, version: int = ANY_VERSION) -> Deferred[Stat]:
         """Write a node's data. NoNode, BadVersion."""
 

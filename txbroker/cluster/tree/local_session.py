@@ -71,6 +71,11 @@ class Session:
         """See `Tree`."""
         return self._submit(path, lambda nodes: nodes.data(path), WatchKind.NODE, watch)
 
+    def get_all(self, paths: Sequence[str]) -> Deferred[list[tuple[bytes | None, Stat] | None]]:
+        """See `Tree`."""
+        wanted = tuple(paths)
+        return self._submit("/", lambda nodes: [None if nodes.stat(path) is None else nodes.data(path) for path in wanted])
+
     def set(self, path: str, data: bytes | None, version: int = ANY_VERSION) -> Deferred[Stat]:
         """See `Tree`."""
         return cast("Deferred[Stat]", self.one(Set(path, data, version)))

@@ -28,6 +28,7 @@ from txbroker.cluster.tree.interface import (
     check_path,
     check_size,
 )
+from txbroker.cluster.tree.operations import found
 from txbroker.cluster.tree.served_messages import (
     FRAME_BYTES_MAX,
     Asks,
@@ -107,6 +108,10 @@ class ServedTree(Int32StringReceiver):
             return None if received.data is None else bytes(received.data), _stat(received)
 
         return self._ask(Asks.GET, path, read, WatchKind.NODE, watch)
+
+    def get_all(self, paths: Sequence[str]) -> Deferred[list[tuple[bytes | None, Stat] | None]]:
+        """See `Tree`."""
+        return found([self.get(path) for path in paths])
 
     def set(self, path: str, data: bytes | None, version: int = ANY_VERSION) -> Deferred[Stat]:
         """See `Tree`."""

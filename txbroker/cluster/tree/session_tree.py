@@ -102,6 +102,10 @@ class SessionTree:
         """See `Tree`."""
         return self.session.get(path, watch=watch)
 
+    def get_all(self, paths: Sequence[str]) -> Deferred[list[tuple[bytes | None, Stat] | None]]:
+        """See `Tree`."""
+        return self.session.get_all(paths)
+
     def set(self, path: str, data: bytes | None, version: int = ANY_VERSION) -> Deferred[Stat]:
         """See `Tree`."""
         return self.session.set(path, data, version)

@@ -50,6 +50,8 @@ from txbroker.cluster.tree.interface import (
     check_size,
 )
 from txbroker.cluster.tree.kazoo_session import Credentials, KazooSession, SessionState
+from txbroker.cluster.tree.multi_read import MultiRead
+from txbroker.cluster.tree.operations import found
 from txbroker.cluster.tree.session_tree import SessionCounts
 from txbroker.cluster.tree.watches import Watches, WatchKind
 from txbroker.errors import StartError
@@ -298,6 +300,22 @@ class ZooKeeperTree:
             return result[0], _stat(result[1])
 
         return self._submit(path, serialization.GetData(self._full(path), self._watcher(watch)), found, repeat=True)
+
+    def get_all(self, paths: Sequence[str]) -> Deferred[list[tuple[bytes | None, Stat] | None]]:
+        """See `Tree`."""
+        wanted = tuple(paths)
+
+        def nodes(results: list[Any]) -> list[tuple[bytes | None, Stat] | None]:
+            for path, one in zip(wanted, results, strict=True):
+                if isinstance(one, Exception):
+                    raise _error(one, path)
+            return [None if one is None else (one[0], _stat(one[1])) for one in results]
+
+        def one_by_one(failure: Failure) -> Deferred[list[tuple[bytes | None, Stat] | None]]:
+            failure.trap(Refused)  # by a server older than 3.6
+            return found([self.get(path) for path in wanted])
+
+        return self._submit("/", MultiRead(tuple(map(self._full, wanted))), nodes, repeat=True).addErrback(one_by_one)
 
     def set(self, path: str, data: bytes | None, version: int = ANY_VERSION) -> Deferred[Stat]:
         """See `Tree`."""

@@ -20,6 +20,7 @@ from kazoo.protocol.states import WatchedEvent, ZnodeStat
 from txbroker.cluster.tree import interface
 from txbroker.cluster.tree.interface import Check, Create, Delete, EventType, Op, Set, Stat, TreeError, WatchEvent
 from txbroker.cluster.tree.memory import MemoryNodes
+from txbroker.cluster.tree.multi_read import MultiRead
 from txbroker.cluster.tree.watches import Watches, WatchKind
 from txbroker.cluster.tree.znodes import Node, Overlay
 from txbroker.testing.simulation.network import Accepting, End, Network
@@ -297,6 +298,8 @@ class Connection:
         match request:
             case serialization.GetData() | serialization.Exists() | serialization.GetChildren2():
                 self._request(lambda: self._answer(number, self._read(request)), 0)
+            case MultiRead():
+                self._request(lambda: self._answer(number, Outcome(list(map(self._node, request.paths)), None)), 0)
             case serialization.Sync():
                 self._request(lambda: self._answer(number, Outcome(request.path, None)), ensemble.nodes.zxid)
             case serialization.Transaction():
@@ -339,6 +342,10 @@ class Connection:
         if isinstance(request, serialization.Exists):
             return Outcome(stat, None)
         return Outcome((sorted(nodes.names_under(path)), stat), None)
+
+    def _node(self, path: str) -> tuple[bytes | None, ZnodeStat] | None:
+        node = self._server.nodes.get(path)
+        return None if node is None else (node.data, self._stat(path, node))
 
     def _stat(self, path: str, node: Node) -> ZnodeStat:
         return _znode_stat(node.stat, self._server.children_zxid.get(path, node.czxid))
