@@ -116,7 +116,6 @@ class ControllerTerm:
         self.context.states = await self._nodes.read(self.context.partitions())
         self._announce_brokers()
         await self._take_over_partitions()
-        await self.elect_led_offline()
         unknown = asked - self.context.topics.keys()
         await self._deletions.begin(sorted(self.context.deleting))
         await self._drop_deletions(unknown)
@@ -289,12 +288,15 @@ class ControllerTerm:
         self.outbox.send(batch)
 
     async def _take_over_partitions(self) -> None:
-        """After an election: remove offline replicas from ISRs and leadership, then send every state to all replicas and brokers."""
+        """After an election: correct every state, then send it to all replicas and brokers."""
+        suspects = self._newly_suspected()
+        elected = await self.leadership.elect_led_offline()
         await self.leadership.shrink(tp for tp in self.context.partitions() if tp.topic not in self.context.deleting)
-        await self._leave(self._newly_suspected())
+        await self._leave(suspects)
+        new = set(elected.new)
         batch = self.outbox.batch()
         for topic_partition in self._with_state(self.context.partitions()):
-            batch.roles(self.context.online(topic_partition), topic_partition)
+            batch.roles(self.context.online(topic_partition), topic_partition, is_new=topic_partition in new)
         batch.metadata(self.context.brokers, self.context.partitions())
         self.outbox.send(batch)
 
