@@ -286,6 +286,7 @@ def test_every_consumer_gets_the_last_stable_offset(harness: ProduceHarness) -> 
 
 
 def test_a_full_disk_is_named_once_a_minute_when_no_response_can_name_it(harness: ProduceHarness, caplog: pytest.LogCaptureFixture) -> None:
+    harness.produce(USUAL, SYNCED)  # which writes the leader epoch
     full = harness.disk.fail(WRITES, error=errno.ENOSPC)
     reason = f"appends with acks=0 to log directory {harness.directory} fail, and their connections are closed: cannot append "
 

@@ -322,20 +322,26 @@ def test_every_operation_reports_a_log_failure(directory: DiskPath, moves: Moves
     assert moves.failures == ["the disk is gone"]
 
 
-def test_a_replica_that_cannot_write_its_epoch_does_not_lead(directory: DiskPath, moves: Moves, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_append_of_an_epoch_writes_it(directory: DiskPath, moves: Moves, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that becomes the leader of thousands of partitions writes nothing."""
     partition = leading(directory, moves)
+    partition.append(batch(b"a"), NOW)
     partition.follow(Leadership(OTHER, 1, (OTHER,), (OWN, OTHER), 1))
-    before, epochs = partition.state, list(partition.log.leader_epochs)
 
     def fail(*_: object, **__: object) -> None:
         raise StorageError("the disk is gone")
 
     with monkeypatch.context() as patch:
         patch.setattr(MemoryDisk, "replace", fail)
+        partition.lead(Leadership(OWN, 2, (OWN,), (OWN, OTHER), 2))
+        assert partition.is_leader and list(partition.log.leader_epochs) == [(0, 0), (2, 1)] and not moves.failures
         with pytest.raises(StorageError):
-            partition.lead(Leadership(OWN, 2, (OWN,), (OWN, OTHER), 2))
-    assert moves.failures == ["the disk is gone"]
-    assert (partition.is_leader, partition.state, list(partition.log.leader_epochs)) == (False, before, epochs)
+            partition.append(batch(b"b"), NOW)
+        assert moves.failures == ["the disk is gone"] and partition.log.log_end_offset == 1
+    checkpoint = DiskPath(directory.disk, partition.log.leader_epochs.path)
+    assert checkpoint.read_text() == "0\n1\n0 0\n"
+    partition.append(batch(b"b"), NOW)
+    assert checkpoint.read_text() == "0\n2\n0 0\n2 1\n"
 
 
 def test_only_assigned_replicas_may_fetch_as_followers(directory: DiskPath, moves: Moves) -> None:

@@ -106,9 +106,9 @@ def harness(directory: DiskPath) -> ReplicasHarness:
     return ReplicasHarness(directory)
 
 
-def broken(harness: ReplicasHarness, topic: str) -> Partition:
+def broken(harness: ReplicasHarness, topic: str, topic_id: bytes = TOPIC_ID) -> Partition:
     """A partition that is led here, the disk of whose directory is gone."""
-    assert harness.roles(topic) == ErrorCode.NONE
+    assert harness.roles(topic, topic_id=topic_id) == ErrorCode.NONE
     partition = harness.replicas.get(topic, 0)
     partition.append(batch(b"a"), NOW)
     harness.broker.disk.fail(path=partition.log.directory.rpartition("/")[0])
@@ -124,13 +124,13 @@ def assert_offline(harness: ReplicasHarness, topic: str) -> None:
 
 
 def test_a_disk_failure_during_leader_and_isr_takes_the_directory_offline(harness: ReplicasHarness) -> None:
-    broken(harness, "t")
-    assert harness.roles("t", epoch=1, version=1) == ErrorCode.KAFKA_STORAGE_ERROR
+    broken(harness, "t", NULL_TOPIC_ID)
+    assert harness.roles("t", epoch=1, version=1) == ErrorCode.KAFKA_STORAGE_ERROR, "the topic's id cannot be written"
     assert_offline(harness, "t")
     assert harness.roles("t", epoch=2, version=2) == ErrorCode.KAFKA_STORAGE_ERROR
 
 
-def test_a_leader_that_cannot_write_its_epoch_is_not_served(harness: ReplicasHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_partition_that_could_not_take_its_role_is_not_served(harness: ReplicasHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     def no_descriptor(*_: object) -> None:
         raise BrokerError(ErrorCode.REQUEST_TIMED_OUT, "too many open files")
 

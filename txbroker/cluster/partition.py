@@ -174,7 +174,8 @@ class Partition:
         if not self.is_leader:
             self._counted_end = self.log.log_end_offset
         if new_epoch:
-            self.log.leader_epochs.assign(state.leader_epoch, self.log.log_end_offset)
+            # The first batch of the epoch writes it: a broker may become the leader of thousands of partitions at once.
+            self.log.leader_epochs.note(state.leader_epoch, self.log.log_end_offset)
             self.epoch_start = self.log.log_end_offset
         self.state = state
         self.is_leader = True

@@ -39,12 +39,13 @@ def parse_epochs(content: bytes) -> list[tuple[int, int]]:
 class LeaderEpochs:
     """Epochs with their start offsets, ascending in both."""
 
-    __slots__ = ("_disk", "_epochs", "_path", "_starts", "intact", "unsynced")
+    __slots__ = ("_disk", "_epochs", "_path", "_starts", "intact", "unsynced", "written")
 
     def __init__(self, disk: Disk, directory: str) -> None:
         """`intact` is False when there was a file and it could not be read: the epochs must then be read from the batches.
 
-        `unsynced`: the file was replaced and no flush plan includes it yet.
+        `unsynced`: the file was replaced and no flush plan includes it yet. `written`: the last epoch in the file, -1 for none; `latest`
+        may be newer, but then no batch has it.
         """
         self._disk = disk
         self._path = f"{directory}/{LEADER_EPOCHS}"
@@ -60,6 +61,7 @@ class LeaderEpochs:
                 logger.warning("%s: %s; reading leader epochs from the record batches", self._path, error)
                 self._epochs, self._starts = [], []
                 self.intact = False
+        self.written = self.latest
 
     def _parse(self, content: bytes) -> None:
         for epoch, start in parse_epochs(content):
@@ -90,7 +92,7 @@ class LeaderEpochs:
     def assign(self, epoch: int, start: int) -> None:
         """`epoch` begins at `start`; entries that contradict this are removed. Nothing has changed when the file cannot be written."""
         before = self._epochs[:], self._starts[:]
-        if self.note(epoch, start):
+        if self.note(epoch, start) or self.written != self.latest:
             try:
                 self.write()
             except BrokerError:
@@ -98,7 +100,7 @@ class LeaderEpochs:
                 raise
 
     def note(self, epoch: int, start: int) -> bool:
-        """As `assign`, but in memory until `write`. Whether anything changed."""
+        """As `assign`, but in memory until the next write of the file. Whether anything changed."""
         if epoch < 0 or (self._epochs and epoch == self._epochs[-1] and start >= self._starts[-1]):
             return False
         while self._epochs and (self._epochs[-1] >= epoch or self._starts[-1] >= start):
@@ -149,6 +151,7 @@ class LeaderEpochs:
         entries = (f"{epoch} {start}" for epoch, start in zip(self._epochs, self._starts, strict=True))
         self._disk.replace(self._path, format_lines(entries), sync=False)
         self.unsynced = True
+        self.written = self.latest
 
     def move(self, directory: str) -> None:
         """The log's directory was renamed."""

@@ -182,7 +182,7 @@ class Log(LocalLog):
     def _write_joined(self, joined: JoinedBatches, leader_epoch: int) -> None:
         """Write batches into the active segment, all or none."""
         if joined.batches:
-            if leader_epoch != self.leader_epochs.latest:
+            if leader_epoch != self.leader_epochs.written:
                 self.leader_epochs.assign(leader_epoch, self.log_end_offset)
             self.segments[-1].append_all(b"".join(joined.batches), joined.entries)
             self.log_end_offset = joined.next_offset
@@ -201,7 +201,7 @@ class Log(LocalLog):
         active = self.segments[-1]
         if active.should_roll(header.size, max_timestamp, last_offset, now_ms, self.config):
             active = self._roll(first_offset, now_ms)
-        if leader_epoch != self.leader_epochs.latest:
+        if leader_epoch != self.leader_epochs.written:
             self.leader_epochs.assign(leader_epoch, first_offset)
         stamp(batch, 0, first_offset, leader_epoch)
         active.append(batch, last_offset, max_timestamp, first_offset)
