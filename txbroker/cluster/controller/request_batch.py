@@ -50,6 +50,7 @@ class RequestBatch:
         self._roles: dict[int, dict[TopicPartition, bool]] = {}  # by broker: partitions, and whether they are new
         self._metadata: dict[int, dict[TopicPartition, None]] = {}  # by broker: partitions, an ordered set
         self._stops: dict[int, dict[TopicPartition, bool]] = {}  # by broker: partitions, and whether to delete them
+        self._built: dict[tuple[TopicPartition, bool], LeaderAndIsrPartitionState] = {}  # all replicas get the same
 
     def roles(self, brokers: Iterable[int], topic_partition: TopicPartition, *, is_new: bool = False) -> None:
         """Send the partition's leader and ISR to these replicas, and its metadata to all brokers."""
@@ -86,7 +87,10 @@ class RequestBatch:
                 topic = topics[name] = LeaderAndIsrTopicState(topic_name=name, topic_id=self._context.topics[name].topic_id)
             state = self._context.states[topic_partition]
             leaders[state.leader] = None
-            topic.partition_states.append(self._role(topic_partition, state, is_new))
+            role = self._built.get((topic_partition, is_new))
+            if role is None:
+                role = self._built[topic_partition, is_new] = self._role(topic_partition, state, is_new)
+            topic.partition_states.append(role)
         return LeaderAndIsrRequest(
             controller_id=self._controlling.broker_id,
             controller_epoch=self._controlling.epoch,
