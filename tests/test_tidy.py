@@ -33,7 +33,7 @@ TWISTED_CLIENT = "txbroker.client.twisted_connection"  # the brokers' own connec
 # The places that ARCHITECTURE.md marks: they touch the operating system, the real reactor, the clock or chance.
 OUTSIDE = ("tap.py", "signals.py", "startup.py", "supervisor.py", "cleaner_process.py", "session_guard.py",
            "child_processes.py", "broker_processes.py", "tree_process.py", "__main__.py", "cli/", "spark/", "transport/",
-           "client/blocking_connection.py", "client/group_commits.py", "client/pipelined_connection.py",
+           "client/blocking_connection.py", "client/coordinator_connection.py", "client/pipelined_connection.py",
            "client/topic_metadata.py", "client/topic_reader.py", "log/disk.py", "log/cleaner/worker.py",
            "cluster/tree/sqlite.py", "cluster/tree/sqlite_file.py", "cluster/tree/kazoo_session.py",
            "cluster/tree/session_guard.py", "cluster/tree/zookeeper_tls.py", "testing/simulation/__main__.py", "testing/simulation/run.py",

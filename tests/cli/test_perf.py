@@ -15,8 +15,11 @@ from kafka import KafkaConsumer, TopicPartition
 
 from tests.cli.commands import ENVIRONMENT, command, run
 from tests.support import java
+from tests.support import raw_transactions as raw
+from tests.support.raw import RawConnection
 from tests.support.server import Server
 from tests.support.waiting import PATIENCE_S, until
+from txbroker.client import producer_transactions
 
 pytestmark = pytest.mark.process
 
@@ -131,15 +134,73 @@ def test_detailed_stats(broker: Server, name: str) -> None:
     assert all(line.split(", ")[1:6] == ["0", "0.0000", "0.0000", "0", "0.0000"] for line in lines)
 
 
+def committed(server: Server, topic: str, count: int) -> list[int]:
+    """The numbers in so many records of committed transactions."""
+    flags = ("--topic", topic, "--from-beginning", "--isolation-level", "read_committed", "--max-messages", str(count))
+    return sorted(map(int, run("consume", "--bootstrap-server", server.address, *flags)[0].split()))
+
+
+@pytest.mark.parametrize("version", ["v1", "v2"])
+def test_transactions(broker: Server, name: str, version: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With v1 the producer adds the partitions, with v2 (KIP-890) each transaction has an epoch of its own."""
+    if version == "v1":
+        monkeypatch.setattr(producer_transactions, "V2_LEVEL", 3)
+    create(broker, name, 3)
+    flags = ("--bootstrap-server", broker.address, "--topic", name, "--num-records", "3000", "--payload-monotonic")
+    sizes = ("--throughput", "10000", "--command-property", "batch.size=500", "linger.ms=0", "--print-metrics", "--json")
+    output, complaint = run("perf-produce", *flags, *sizes, "--transactional-id", name, "--transaction-duration-ms", "20")
+    assert complaint == ""
+    *_, total, metrics = rows(output)
+    assert total["records"] == 3000 and metrics["transactions"] > 1
+    assert committed(broker, name, 3000) == list(range(3000))
+    with RawConnection(broker.address) as connection:
+        ends = [raw.latest(connection, name, partition=partition) for partition in range(3)]
+    assert 3000 + metrics["transactions"] <= sum(ends) <= 3000 + 3 * metrics["transactions"], "each transaction has its markers"
+
+
+def test_a_transactional_id_of_its_own(broker: Server, name: str) -> None:
+    create(broker, name)
+    flags = ("--bootstrap-server", broker.address, "--topic", name, "--num-records", "10", "--record-size", "10", "--print-metrics")
+    assert "transactions : 1\n" in run("perf-produce", *flags, "--transaction-duration-ms", "60000")[0]
+    listed = run("transactions", "--bootstrap-server", broker.address, "--json", "list")[0]
+    assert any(row["transactional_id"].startswith("performance-producer-") for row in rows(listed))
+
+
+def test_a_fenced_producer(broker: Server, name: str) -> None:
+    """Its open transaction is aborted by the producer that comes after it."""
+    create(broker, name)
+    flags = ("--bootstrap-server", broker.address, "--topic", name, "--record-size", "10", "--transactional-id", name)
+    slow = ("--num-records", "1000000", "--throughput", "500", "--transaction-duration-ms", "600000", "--reporting-interval", "1")
+    with subprocess.Popen(
+        command("perf-produce", *flags, *slow), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT
+    ) as process:
+        assert process.stdout is not None and process.stderr is not None
+        assert "records sent" in process.stdout.readline()
+        run("perf-produce", *flags, "--num-records", "7")
+        complaint = process.stderr.read()
+        process.stdout.read()
+        assert process.wait(PATIENCE_S) == 1
+    assert "another producer with this transactional id has started" in complaint
+    read = ("--topic", name, "--isolation-level", "read_committed", "--from-beginning", "--max-messages", "7")
+    assert len(run("consume", "--bootstrap-server", broker.address, *read)[0].splitlines()) == 7
+    with RawConnection(broker.address) as connection:
+        every = raw.READ_UNCOMMITTED
+        until(lambda: raw.latest(connection, name) == raw.latest(connection, name, isolation=every), "no transaction is open")
+
+
+@pytest.mark.parametrize("transactions", [(), ("--transaction-duration-ms", "50")], ids=["plain", "transactions"])
 @pytest.mark.parametrize("end", ["stop", "kill"])
-def test_a_producer_survives_a_restart_of_its_broker(start_broker: Callable[..., Server], name: str, end: str) -> None:
+def test_a_producer_survives_a_restart_of_its_broker(
+    start_broker: Callable[..., Server], name: str, end: str, transactions: tuple[str, ...]
+) -> None:
     """With idempotence, the default: each record once and in order, also after retries."""
     server = start_broker()
     create(server, name, 2)
     count = 6000
     flags = ("--bootstrap-server", server.address, "--topic", name, "--num-records", str(count), "--payload-monotonic")
     slow = ("--throughput", "3000", "--reporting-interval", "100", "--print-metrics", "--json", "--command-property", "batch.size=500")
-    with subprocess.Popen(command("perf-produce", *flags, *slow), stdout=subprocess.PIPE, text=True, env=ENVIRONMENT) as process:
+    words = command("perf-produce", *flags, *slow, *transactions)
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT) as process:
         assert process.stdout is not None
         assert json.loads(process.stdout.readline())["records"] > 0
         process.send_signal(signal.SIGSTOP)  # otherwise a slow machine lets it send everything before the broker is gone
@@ -153,8 +214,11 @@ def test_a_producer_survives_a_restart_of_its_broker(start_broker: Callable[...,
         assert process.wait(PATIENCE_S) == 0
     assert total["records"] == count
     assert metrics["retries"] > 0 or metrics["connections"] > 1
-    found = everything(server, name)
-    assert sorted(int(record.value) for record in found) == list(range(count))
+    if transactions:
+        assert metrics["transactions"] > 1
+        assert committed(server, name, count) == list(range(count))
+    else:
+        assert sorted(int(record.value) for record in everything(server, name)) == list(range(count))
 
 
 def test_a_reader_survives_a_restart_of_its_broker(start_broker: Callable[..., Server], name: str) -> None:
@@ -182,8 +246,11 @@ def test_errors_are_one_sentence(start_broker: Callable[..., Server], name: str,
     create(server, name, 1, "max.message.bytes=1000")
     _, complaint = run(*produce, "--record-size", "5000", status=1)
     assert "(MESSAGE_TOO_LARGE); raise the topic's max.message.bytes" in complaint
-    _, complaint = run(*produce, "--record-size", "10", "--transactional-id", "t", status=2)
-    assert complaint.startswith("txbroker perf-produce: transactions are not supported yet; leave out --transactional-id")
+    _, complaint = run(*produce, "--record-size", "10", "--transactional-id", "t", "--command-property", "acks=1", status=2)
+    assert complaint.startswith("txbroker perf-produce: a transactional id needs acks=all")
+    huge = "--transactional-id", "t", "--command-property", "transaction.timeout.ms=2147483647"
+    _, complaint = run(*produce, "--record-size", "10", *huge, status=2)
+    assert "(INVALID_TRANSACTION_TIMEOUT); lower transaction.timeout.ms" in complaint
     _, complaint = run(*produce, "--record-size", "10", "--command-property", "batchsize=5", status=2)
     assert "batchsize: the property is not supported; supported are acks, " in complaint
     _, complaint = run(*produce, "--payload-file", str(tmp_path / "missing"), status=1)

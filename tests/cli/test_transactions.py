@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
-from tests.cli.commands import run
+from tests.cli.commands import ENVIRONMENT, command, run
 from tests.support import raw_transactions as raw
 from tests.support.raw import RawConnection
 from tests.support.raw_admin import create_topic
 from tests.support.server import Server
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_S, until
 from txbroker.cli.doctor.transaction_checks import Held, Known, explain
 
 MINUTE_MS = 60_000
@@ -111,6 +113,44 @@ def test_lines_that_are_refused_are_aborted(broker: Server, connection: RawConne
     until(lambda: rows(broker, "describe", "--transactional-id", topic)[0]["state"] in ended, "the transaction is aborted")
 
 
+@contextmanager
+def one_line(broker: Server, connection: RawConnection, topic: str, *flags: str) -> Iterator[subprocess.Popen[str]]:
+    """`txbroker produce` with a transaction open, which has one line and waits for the next."""
+    words = "produce", "--bootstrap-server", broker.address, "--topic", topic, "--transactional-id", topic, *flags
+    pipes: dict[str, int] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with subprocess.Popen(command(*words), **pipes, text=True, env=ENVIRONMENT) as process:  # type: ignore[call-overload]
+        assert process.stdin is not None
+        process.stdin.write("one\n")
+        process.stdin.flush()
+        until(lambda: raw.latest(connection, topic, isolation=raw.READ_UNCOMMITTED), "the line is written")
+        yield process
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("more", ["", "two\n"])
+def test_a_producer_that_is_fenced(broker: Server, connection: RawConnection, topic: str, more: str) -> None:
+    with one_line(broker, connection, topic) as process:
+        raw.initialize(connection, topic)
+        complaint = process.communicate(more, PATIENCE_S)[1]
+    assert process.returncode == 1
+    assert f"another producer with --transactional-id {topic} has started" in complaint and "no line is committed" in complaint
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("more", ["", "two\n"])
+def test_a_transaction_that_times_out(start_broker: Callable[..., Server], name: str, more: str) -> None:
+    broker = start_broker({"transaction.abort.timed.out.transaction.cleanup.interval.ms": "100"})
+    create_topic(broker, name)
+    with (
+        RawConnection(broker.address) as connection,
+        one_line(broker, connection, name, "--command-property", "transaction.timeout.ms=300") as process,
+    ):
+        until(lambda: rows(broker, "describe", "--transactional-id", name)[0]["state"] == "CompleteAbort", "the transaction is aborted")
+        complaint = process.communicate(more, PATIENCE_S)[1]
+    assert process.returncode == 1
+    assert f"the transaction of {name} was open for longer than transaction.timeout.ms (300), and was aborted" in complaint
+
+
 @pytest.mark.process
 def test_wrong_usage(broker: Server) -> None:
     server = "transactions", "--bootstrap-server", broker.address
@@ -127,6 +167,14 @@ def test_wrong_usage(broker: Server) -> None:
     produce = "produce", "--bootstrap-server", broker.address, "--topic", "t"
     assert "needs --transactional-id" in run(*produce, "--transaction-duration-ms", "5", status=2)[1]
     assert "is empty" in run(*produce, "--transactional-id", "", status=2)[1]
+    produce = *produce, "--transactional-id", "t"
+    assert "--request-required-acks all, not 1" in run(*produce, "--request-required-acks", "1", status=2)[1]
+    assert "acks=1" in run(*produce, "--command-property", "acks=1", status=2)[1]
+    assert "of 1 or more" in run(*produce, "--message-send-max-retries", "0", status=2)[1]
+    for timeout in ("0", "-1", "soon", str(2**31)):
+        assert "whole number from 1" in run(*produce, "--command-property", f"transaction.timeout.ms={timeout}", status=2)[1]
+    huge = run(*produce, "--command-property", "transaction.timeout.ms=2147483647", status=2)[1]
+    assert "transactional id t cannot be used" in huge and "(INVALID_TRANSACTION_TIMEOUT); lower transaction.timeout.ms" in huge
     assert "use --transactional-id" in run(*produce, "--producer-property", "transactional.id=x", status=2)[1]
 
 

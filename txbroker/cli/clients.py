@@ -159,7 +159,7 @@ def connected(
             problem = f"{servers} accepts connections, but did not answer as a Kafka broker {within}"
             raise CommandFailed(f"{problem}; correct --bootstrap-server, or security.protocol in its properties") from None
         except (kafka.errors.KafkaConfigurationError, ValueError, AssertionError) as error:
-            raise CommandFailed(f"the client library refuses these settings: {plain(error)}; correct them") from error
+            raise BadUsage(f"the client library refuses these settings: {plain(error)}; correct them") from error
         handlers = {"kafka.net.connection": _LostConnections(logging.ERROR), "kafka.producer.sender": _RefusedBatches(logging.WARNING)}
         for name, handler in handlers.items() if notices else ():
             logging.getLogger(name).addHandler(handler)

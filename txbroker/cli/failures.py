@@ -26,6 +26,10 @@ class BadUsage(CommandFailed):
     """Flags that cannot be used together, or an invalid value of one (exit status 2)."""
 
 
+_FENCED = (
+    "another producer with this transactional id has started, or the transaction was open for longer than transaction.timeout.ms; "
+    "run one producer with an id at a time"
+)
 # What to do about frequent errors.
 _ADVICE = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "see `txbroker topics --list`",
@@ -40,10 +44,15 @@ _ADVICE = {
     ErrorCode.UNKNOWN_MEMBER_ID: "the group has members; stop them first",
     ErrorCode.KAFKA_STORAGE_ERROR: "see the broker's log for the log directory that failed",
     ErrorCode.NOT_CONTROLLER: "try again in a moment",
+    ErrorCode.PRODUCER_FENCED: _FENCED,
+    ErrorCode.INVALID_PRODUCER_EPOCH: _FENCED,
+    ErrorCode.INVALID_TRANSACTION_TIMEOUT: "lower transaction.timeout.ms, or raise transaction.max.timeout.ms of the brokers",
     ErrorCode.INVALID_RECORD: "a compacted topic requires keys: use --reader-property parse.key=true",
 }
 
 
+# Errors by which a broker refuses a setting of the command.
+_WRONG_USAGE = {ErrorCode.INVALID_TRANSACTION_TIMEOUT}
 # The texts of ENOSPC and EDQUOT on Linux, in error messages of brokers.
 _NO_ROOM = ("No space left on device", "Disk quota exceeded")
 
@@ -58,7 +67,8 @@ def broker_error(what: str, code: int, message: str | None) -> CommandFailed:
     advice = _ADVICE.get(known)
     if known is ErrorCode.KAFKA_STORAGE_ERROR and any(sign in text for sign in _NO_ROOM):
         text, advice = f"the broker's disk is full: {text}", "free space there, for example with `txbroker delete-records`"
-    return CommandFailed(f"{what}: {text} ({known.name})" + (f"; {advice}" if advice else ""), known)
+    kind = BadUsage if known in _WRONG_USAGE else CommandFailed
+    return kind(f"{what}: {text} ({known.name})" + (f"; {advice}" if advice else ""), known)
 
 
 class _Complaints:

@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from typing import Any, BinaryIO, NamedTuple
 
-from txbroker.cli import clients
+from txbroker.cli import clients, produce_transactions
 from txbroker.cli.arguments import add_client, add_properties, number
 from txbroker.cli.failures import DONE, BadUsage, CommandFailed, no_topic
 from txbroker.cli.line_reader import Line, LineFormat, line_format
@@ -99,12 +99,9 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.line_reader is not None and re.split(r"[.$]", arguments.line_reader)[-1] != LINE_READER:
         problem = f"--line-reader {arguments.line_reader} is not available: this command cannot load Java classes"
         raise BadUsage(f"{problem}; use {LINE_READER}")
-    if arguments.transaction_duration_ms is not None and arguments.transactional_id is None:
-        raise BadUsage("--transaction-duration-ms needs --transactional-id")
-    if arguments.transactional_id == "":
-        raise BadUsage("--transactional-id is empty; leave it out to write without a transaction")
     lines = line_format({**clients.read_properties(arguments.reader_config), **arguments.reader_property})
     properties = {**clients.read_properties(arguments.command_config), **arguments.command_property}
+    produce_transactions.check(arguments, properties)
     defaults = {"batch_size": BATCH_BYTES, "linger_ms": 0 if arguments.sync else LINGER_MS, "max_block_ms": TOPIC_WAIT_MS}
     flags = chosen(arguments)
     with clients.connected("KafkaProducer", arguments.bootstrap_server, properties, defaults=defaults, flags=flags) as producer:

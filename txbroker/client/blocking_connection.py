@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from txbroker.client.client_errors import ClientError, ConnectionFailed, Unreachable, address_text, reason_text
+from txbroker.client.client_errors import ConnectionFailed, NoBroker, Unreachable, address_text, reason_text
 from txbroker.client.client_machine import ClientMachine, ClientSettings, Completed
 from txbroker.client.client_security import Tls, authenticate
 from txbroker.wire.schema import Request, VersionRange
@@ -139,7 +139,7 @@ def _secured(connected: socket.socket, tls: Tls, host: str, address: str) -> ssl
 
 
 def connect_to_any(addresses: Iterable[tuple[str, int]], settings: ClientSettings = DEFAULT_SETTINGS) -> BlockingConnection:
-    """A connection to the first of several addresses that answers; ClientError with what is wrong with each."""
+    """A connection to the first of several addresses that answers; NoBroker with what is wrong with each."""
     problems: list[str] = []
     for host, port in addresses:
         try:
@@ -147,4 +147,4 @@ def connect_to_any(addresses: Iterable[tuple[str, int]], settings: ClientSetting
         except ConnectionFailed as problem:
             problems.append(str(problem))
     advice = "start a broker with `txbroker run`, correct the bootstrap servers, or run `txbroker doctor`"
-    raise ClientError(f"{'; '.join(problems)}; {advice}")
+    raise NoBroker(f"{'; '.join(problems)}; {advice}")

@@ -74,6 +74,10 @@ class TlsExpected(NotKafka):
     """The peer answered with a TLS record: the listener expects TLS."""
 
 
+class NoBroker(ClientError):
+    """None of several addresses has a broker that answers; the text says what is wrong with each."""
+
+
 class TooOld(ConnectionFailed):
     """The broker supports no version of a request that this client supports."""
 

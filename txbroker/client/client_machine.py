@@ -128,6 +128,7 @@ class Completed(NamedTuple, Generic[C]):
 class ClientMachine(Generic[C]):
     """See the module. `address` is for error messages; `chance` returns numbers from 0 to 1.
 
+    `versions`: what the broker supports, by API key; `features`: the levels of the cluster's finalized features, by name (KIP-584).
     `failure` is set when the peer has broken the protocol: the adapter closes the connection with it, after it has handled the
     responses that came before.
     """
@@ -139,6 +140,7 @@ class ClientMachine(Generic[C]):
         self.backoff = ReconnectBackoff(chance)
         self.failure: ConnectionFailed | None = None
         self.versions: Mapping[int, VersionRange] = {}
+        self.features: Mapping[str, int] = {}
         self.in_flight: deque[InFlight[C]] = deque()
         self._negotiating: InFlight[None] | None = None
         self._connect_deadline_s: float | None = None
@@ -155,6 +157,7 @@ class ClientMachine(Generic[C]):
         self._connect_deadline_s = now_s + self.settings.connect_timeout_s
         self.failure = None
         self.versions = {}
+        self.features = {}
         self._responses = 0
         self._frames = ResponseFrames(self.settings.response_bytes_max)
 
@@ -359,6 +362,7 @@ class ClientMachine(Generic[C]):
             self._fail(f"refused ApiVersions (error {answer.error_code})", frame)
             return
         self.versions = {api.api_key: VersionRange(api.min_version, api.max_version) for api in answer.api_keys}
+        self.features = {feature.name: feature.max_version_level for feature in answer.finalized_features}
         self._negotiating = None
         self.backoff.succeeded()
         self._change(Event.NEGOTIATED)

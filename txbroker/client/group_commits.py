@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
-from txbroker.client.blocking_connection import BlockingConnection, connect_to_any
-from txbroker.client.client_errors import LOST, ClientError, NotKafka, RequestFailed
+from txbroker.client.blocking_connection import BlockingConnection
+from txbroker.client.client_errors import NotKafka
 from txbroker.client.client_machine import ClientSettings
-from txbroker.client.topic_leaders import RETRIABLE
-from txbroker.errors import ErrorCode
-from txbroker.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from txbroker.client.coordinator_connection import CoordinatorConnection, KeyType
 from txbroker.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -20,10 +17,9 @@ from txbroker.wire.messages.offset_commit import (
 )
 from txbroker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic, OffsetFetchResponse
 
-RETRY_S, RETRY_FOR_S = 0.2, 30.0
+RETRY_S = 0.2
 # The newest versions for one group and with topics by name.
-_FIND_VERSION, _FETCH_VERSION, _COMMIT_VERSION = 3, 7, 9
-T = TypeVar("T")
+_FETCH_VERSION, _COMMIT_VERSION = 7, 9
 
 
 class Committed(NamedTuple):
@@ -38,15 +34,11 @@ class GroupCommits:
 
     def __init__(self, addresses: Sequence[tuple[str, int]], group: str, settings: ClientSettings) -> None:
         self.group = group
-        self._addresses = addresses
-        self._settings = settings
-        self._coordinator: BlockingConnection | None = None
+        self._coordinator = CoordinatorConnection(addresses, KeyType.GROUP, group, settings, RETRY_S)
 
     def close(self) -> None:
         """Close the connection."""
-        if self._coordinator is not None:
-            self._coordinator.close()
-            self._coordinator = None
+        self._coordinator.close()
 
     def fetch(self, topic: str, partitions: Sequence[int]) -> dict[int, Committed]:
         """What is committed for these partitions; those without an offset are left out."""
@@ -60,7 +52,7 @@ class GroupCommits:
             return code, {one.partition_index: Committed(one.committed_offset, one.metadata or "")
                           for one in found if one.committed_offset >= 0}
 
-        return self._ask(ask, "cannot be fetched")
+        return self._coordinator.ask(ask, f"the offsets of group {self.group} cannot be fetched")
 
     def commit(self, topic: str, offsets: Mapping[int, Committed]) -> None:
         """Commit offsets of partitions, without a generation and a leader epoch."""
@@ -75,34 +67,4 @@ class GroupCommits:
                 raise NotKafka("the broker's OffsetCommit response does not have the requested partitions")
             return next((code for code in codes.values() if code), 0), None
 
-        self._ask(ask, "cannot be committed")
-
-    def _ask(self, ask: Callable[[BlockingConnection], tuple[int, T]], what: str) -> T:
-        """Ask the coordinator, again while the error is retriable; ClientError after RETRY_FOR_S."""
-        deadline_s = time.monotonic() + RETRY_FOR_S
-        while True:
-            problem: ClientError
-            try:
-                if self._coordinator is None:
-                    self._coordinator = self._find()
-                code, answer = ask(self._coordinator)
-                if not code:
-                    return answer
-                problem = RequestFailed(f"the offsets of group {self.group} {what}", code)
-                retriable = code in RETRIABLE
-            except RequestFailed as refused:
-                problem, retriable = refused, refused.code in RETRIABLE
-            except LOST as lost:
-                problem, retriable = lost, True
-            self.close()
-            if not retriable or time.monotonic() > deadline_s:
-                raise problem
-            time.sleep(RETRY_S)
-
-    def _find(self) -> BlockingConnection:
-        with connect_to_any(self._addresses, self._settings) as any_broker:
-            request = FindCoordinatorRequest(key=self.group)
-            answer: FindCoordinatorResponse = any_broker.call(request, version_max=_FIND_VERSION)
-        if answer.error_code:
-            raise RequestFailed(f"group {self.group} has no coordinator", ErrorCode(answer.error_code), answer.error_message)
-        return BlockingConnection(answer.host, answer.port, self._settings)
+        self._coordinator.ask(ask, f"the offsets of group {self.group} cannot be committed")

@@ -44,9 +44,11 @@ class PipelinedConnection(Generic[C]):
         """What to wait for, in the terms of `selectors`."""
         return selectors.EVENT_READ | (selectors.EVENT_WRITE if self.machine.unsent else 0)
 
-    def send(self, request: Request, context: C, now_s: float, *, response_expected: bool = True) -> None:
+    def send(
+        self, request: Request, context: C, now_s: float, *, version_max: int | None = None, response_expected: bool = True
+    ) -> None:
         """Send a request, as far as the socket takes it; the rest by `write`. Only while `machine.ready`."""
-        self.machine.send(request, context, now_s, response_expected=response_expected)
+        self.machine.send(request, context, now_s, version_max=version_max, response_expected=response_expected)
         self.write()
 
     def write(self) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from txbroker.cli.perf.settings import ProducerSettings
-from txbroker.wire.batch import HEADER, HEADER_SIZE, LOG_OVERHEAD, seal
+from txbroker.wire.batch import HEADER, HEADER_SIZE, LOG_OVERHEAD, TRANSACTIONAL, seal
 from txbroker.wire.compression import Codec, compress
 from txbroker.wire.records import Record, build
 from txbroker.wire.varint import read_varint
@@ -154,12 +154,15 @@ def given_values(values: Sequence[bytes]) -> Callable[[], bytes]:
     return lambda: chance.choice(values)
 
 
-def batch(payload: Payload, codec: Codec, now_ms: int, producer_id: int, producer_epoch: int, sequence: int) -> bytearray:
+def batch(
+    payload: Payload, codec: Codec, now_ms: int, producer_id: int, producer_epoch: int, sequence: int, *, transactional: bool = False
+) -> bytearray:
     """A complete record batch (magic 2); all its records have the timestamp `now_ms`."""
     size = HEADER_SIZE + len(payload.data)
     batch_bytes = bytearray(size)
     HEADER.pack_into(
-        batch_bytes, 0, 0, size - LOG_OVERHEAD, -1, 2, 0, int(codec), payload.records - 1, now_ms, now_ms,
+        batch_bytes, 0, 0, size - LOG_OVERHEAD, -1, 2, 0, int(codec) | (TRANSACTIONAL if transactional else 0), payload.records - 1,
+        now_ms, now_ms,
         producer_id, producer_epoch, sequence, payload.records,
     )  # fmt: skip
     batch_bytes[HEADER_SIZE:] = payload.data

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import secrets
 import sys
 import time
 from contextlib import closing
@@ -31,8 +32,11 @@ Send records as fast as the broker accepts them, or at --throughput, and report 
 Batches are compressed once and sent many times, so that the broker is measured and not a client library. A record's latency counts
 from when it is due (with --throughput: by the clock, whether the broker keeps up or not) to its acknowledgement; Kafka's tool adds the
 time that records wait in the producer's buffer.memory.
+
+With --transactional-id or --transaction-duration-ms records are sent in transactions, one after the other. A record's latency does not
+include the commit; the rate does.
 """
-TRANSACTIONS = "transactions are not supported yet; leave out {}, or use Apache Kafka's kafka-producer-perf-test"
+TRANSACTION_DURATION_MS = 3000  # the default of Kafka's tool
 PAYLOAD_FILE_MAX = 512 * 1024 * 1024
 RECORD_MAX = 256 * 1024 * 1024
 
@@ -58,8 +62,10 @@ def add_parser(subparsers: Any) -> None:
     warmup_help = "the number of first records that a second total leaves out"
     parser.add_argument("--warmup-records", type=number(0), default=0, metavar="N", help=warmup_help)
     parser.add_argument("--print-metrics", action="store_true", help="print requests, batches and retries at the end")
-    parser.add_argument("--transactional-id", metavar="ID", help=argparse.SUPPRESS)
-    parser.add_argument("--transaction-duration-ms", metavar="MS", help=argparse.SUPPRESS)
+    transactional_help = "send in transactions with this id (default with --transaction-duration-ms: a new one)"
+    parser.add_argument("--transactional-id", metavar="ID", help=transactional_help)
+    duration_help = f"commit after so many milliseconds (default with --transactional-id: {TRANSACTION_DURATION_MS})"
+    parser.add_argument("--transaction-duration-ms", type=number(1), metavar="MS", help=duration_help)
     parser.set_defaults(command=run)
 
 
@@ -77,22 +83,29 @@ def run(arguments: argparse.Namespace) -> int:
     """Send, and report; CommandFailed or ClientError at the first record that fails."""
     from txbroker.cli.perf.sender import Sender
     from txbroker.cli.perf.settings import producer_settings
+    from txbroker.cli.perf.transactions import Transactions
     from txbroker.client.client_machine import ClientSettings
+    from txbroker.client.producer_transactions import ProducerTransactions
     from txbroker.client.topic_metadata import TopicMetadata
 
-    for flag in ("transactional_id", "transaction_duration_ms"):
-        if getattr(arguments, flag) is not None:
-            raise BadUsage(TRANSACTIONS.format(f"--{flag.replace('_', '-')}"))
     if arguments.warmup_records >= arguments.num_records:
         raise BadUsage("--warmup-records must be fewer than --num-records")
     properties = {**clients.read_properties(arguments.command_config), **dict(arguments.command_property)}
+    if arguments.transactional_id is not None:
+        properties["transactional.id"] = arguments.transactional_id
+    elif arguments.transaction_duration_ms is not None:
+        properties.setdefault("transactional.id", f"performance-producer-{secrets.token_urlsafe(16)}")
     settings = producer_settings(properties)
     source = _source(arguments, settings)
     client = ClientSettings(settings.client_id, request_timeout_s=settings.request_timeout_s)
     addresses = clients.addresses(arguments.bootstrap_server)
     with explaining(addresses), closing(TopicMetadata(addresses, arguments.topic, client, settings.backoff_s, create=True)) as topic:
         report = Report(results(arguments), arguments.reporting_interval / 1000, arguments.warmup_records)
-        sender = Sender(topic, settings, source, arguments.num_records, arguments.throughput, report.acknowledged)
+        transactions = None
+        if settings.transactional_id is not None:
+            producer = ProducerTransactions(addresses, settings.transactional_id, client)
+            transactions = Transactions(producer, (arguments.transaction_duration_ms or TRANSACTION_DURATION_MS) / 1000)
+        sender = Sender(topic, settings, source, arguments.num_records, arguments.throughput, report.acknowledged, transactions)
         report.start(sender.start_s)
         try:
             sender.run()

@@ -6,6 +6,8 @@ is due to its acknowledgement; a broker that falls behind therefore shows in it.
 
 Each partition sends its batches in order. A batch that failed with a retriable error is sent again before anything else goes to its
 partition; with idempotence under its old sequence number, when nothing of that partition is in flight any more.
+
+With transactions no batch is built from the end of a transaction's time until all of its batches are acknowledged and it is committed.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from dataclasses import dataclass, field
 from txbroker.cli.failures import CommandFailed, broker_error
 from txbroker.cli.perf.batches import Source, batch
 from txbroker.cli.perf.settings import ProducerSettings
+from txbroker.cli.perf.transactions import Transactions
 from txbroker.client.client_errors import LOST, ConnectionFailed, RequestFailed
 from txbroker.client.client_machine import ClientSettings, Completed
 from txbroker.client.pipelined_connection import PipelinedConnection
@@ -92,9 +95,17 @@ class Sender:
     """Sends `records` records of `source`; calls `acknowledged` for each batch that was acknowledged."""
 
     def __init__(
-        self, topic: TopicMetadata, settings: ProducerSettings, source: Source, records: int, throughput: float, acknowledged: Acknowledged
+        self,
+        topic: TopicMetadata,
+        settings: ProducerSettings,
+        source: Source,
+        records: int,
+        throughput: float,
+        acknowledged: Acknowledged,
+        transactions: Transactions | None = None,
     ) -> None:
         self.settings = settings
+        self._transactions = transactions
         self._client_settings = ClientSettings(
             settings.client_id, request_timeout_s=settings.request_timeout_s, in_flight_max=settings.in_flight
         )
@@ -125,22 +136,47 @@ class Sender:
         for connection in self._connections.values():
             connection.close()
         self._selector.close()
+        if self._transactions is not None:
+            self._transactions.close()
 
     def run(self) -> None:
         """Send everything, and wait until it is acknowledged; CommandFailed or ClientError for an error that is not retriable."""
-        while self._built < self._schedule.records or not all(partition.idle for partition in self._partitions) or self._unsent():
+        while self._built < self._schedule.records or not self._idle or self._unsent():
             now_s = time.monotonic()
             self._refresh_leaders(now_s)
+            if self._transactions is not None and self._transactions.left_s(now_s) <= 0 and self._idle:
+                self._commit(self._transactions)
             wait_s = self._send_all(now_s)
             for key, events in self._selector.select(wait_s):
                 self._serve(key.data, events)
             self._check_deadlines(time.monotonic())
+        if self._transactions is not None and self._transactions.is_open:
+            self._commit(self._transactions)
 
     def counts(self) -> dict[str, int]:
-        """Requests, batches, batches that were sent again, and connections."""
-        return {"requests": self._requests, "batches": self._batches, "retries": self._retries, "connections": self._connects}
+        """Requests, batches, batches that were sent again, and connections; with transactions how many were committed."""
+        counts = {"requests": self._requests, "batches": self._batches, "retries": self._retries, "connections": self._connects}
+        return counts if self._transactions is None else {**counts, "transactions": self._transactions.committed}
+
+    @property
+    def _idle(self) -> bool:
+        return all(partition.idle for partition in self._partitions)
+
+    def _commit(self, transactions: Transactions) -> None:
+        """Commit; if the producer has another epoch then, its sequence numbers begin at 0."""
+        transactions.commit()
+        producer = transactions.producer
+        if (producer.producer_id, producer.epoch) != (self._producer_id, self._producer_epoch):
+            for partition in self._partitions:
+                partition.sequence = 0
+                partition.acknowledged = partition.acknowledged and producer.producer_id == self._producer_id
+            self._producer_id, self._producer_epoch = producer.producer_id, producer.epoch
 
     def _init_producer_id(self) -> tuple[int, int]:
+        if self._transactions is not None:
+            producer = self._transactions.producer
+            producer.initialize(self.settings.transaction_timeout_ms)
+            return producer.producer_id, producer.epoch
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=2**31 - 1)
 
         def attempt() -> int | InitProducerIdResponse:
@@ -166,11 +202,16 @@ class Sender:
                     self._send(connection, leader, chosen, now_s)
                     sent = True
         wait_s = WAIT_S_MAX
-        if self._built < self._schedule.records:
-            wait_s = min(wait_s, self._ready_in(now_s))
+        left_s = self._transaction_left_s(now_s)
+        if self._built < self._schedule.records and left_s > 0:
+            wait_s = min(wait_s, left_s, self._ready_in(now_s))
         if self._refresh_at_s is not None:
             wait_s = min(wait_s, self._refresh_at_s - now_s)
         return max(wait_s, 0.0)
+
+    def _transaction_left_s(self, now_s: float) -> float:
+        """How long batches may be added to the present transaction."""
+        return float("inf") if self._transactions is None else self._transactions.left_s(now_s)
 
     def _ready_in(self, now_s: float) -> float:
         """When the next batch is full or has waited for linger.ms."""
@@ -211,6 +252,8 @@ class Sender:
         """The next batch; None until enough records are due."""
         if self.settings.idempotent and partition.in_flight and not partition.acknowledged:
             return None
+        if self._transaction_left_s(now_s) <= 0:
+            return None
         first = self._built
         capacity = self._source.capacity(self._batches)
         count = min(self._schedule.due(now_s) - first, capacity)
@@ -218,9 +261,15 @@ class Sender:
         full = count == capacity or first + count == self._schedule.records
         if count <= 0 or (not full and now_s - due_s < self.settings.linger_s):
             return None
+        transactions = self._transactions
+        if transactions is not None and not transactions.is_open:
+            transactions.begin(self._topic.topic, [each.index for each in self._partitions], now_s)
         payload = self._source.payload(self._batches, first, count)
         sequence = partition.sequence if self.settings.idempotent else -1
-        data = batch(payload, self._codec, int(time.time() * 1000), self._producer_id, self._producer_epoch, sequence)
+        now_ms = int(time.time() * 1000)
+        data = batch(
+            payload, self._codec, now_ms, self._producer_id, self._producer_epoch, sequence, transactional=transactions is not None
+        )
         partition.sequence = (partition.sequence + count) % SEQUENCES
         self._built += count
         self._batches += 1
@@ -230,14 +279,21 @@ class Sender:
         data = [PartitionProduceData(index=partition.index, records=each.data) for partition, each in chosen]
         topics = [TopicProduceData(name=self._topic.topic, topic_id=self._topic_id, partition_data=data)]
         timeout_ms = int(self.settings.request_timeout_s * 1000)
-        request = ProduceRequest(acks=self.settings.acks, timeout_ms=timeout_ms, topic_data=topics)
+        transactions = self._transactions
+        request = ProduceRequest(
+            transactional_id=None if transactions is None else transactions.producer.transactional_id,
+            acks=self.settings.acks,
+            timeout_ms=timeout_ms,
+            topic_data=topics,
+        )
+        version_max = None if transactions is None else transactions.producer.produce_version_max
         self._requests += 1
         for partition, _ in chosen:
             partition.in_flight += 1
         acks = self.settings.acks != 0
         lost = None
         try:
-            connection.send(request, chosen, now_s, response_expected=acks)
+            connection.send(request, chosen, now_s, version_max=version_max, response_expected=acks)
         except LOST as problem:
             lost = problem
         if not acks:

@@ -50,6 +50,8 @@ PRODUCER: Known = {
     "max.in.flight.requests.per.connection": Property(5, 1),
     "max.request.size": Property(1_048_576, 0),
     "receive.buffer.bytes": Property(32_768, -1),
+    "transaction.timeout.ms": Property(60_000, 1),
+    "transactional.id": Property(None),
 }
 CONSUMER: Known = {
     **COMMON,
@@ -68,7 +70,6 @@ CONSUMER: Known = {
 _REFUSED = {
     "security.protocol": "the perf tools support only PLAINTEXT",
     "isolation.level": "perf-consume counts all records, also those of aborted transactions",
-    "transactional.id": "transactions are not supported: remove transactional.id",
 }
 
 
@@ -119,21 +120,29 @@ class ProducerSettings(NamedTuple):
     client_id: str
     send_buffer: int
     receive_buffer: int
+    transactional_id: str | None
+    transaction_timeout_ms: int
 
 
 def producer_settings(properties: Mapping[str, str]) -> ProducerSettings:
     """By Java's property names; BadUsage.
 
-    Idempotence is on unless other properties exclude it; if it is requested explicitly, that is an error.
+    Idempotence is on unless other properties exclude it; if it is requested explicitly, or by a transactional id, that is an error.
     """
     values = read(properties, PRODUCER)
     acks = -1 if values["acks"] in ("all", "-1") else int(values["acks"])
     in_flight = values["max.in.flight.requests.per.connection"]
-    requested = "enable.idempotence" in properties and values["enable.idempotence"]
-    if requested and acks != -1:
-        raise BadUsage("enable.idempotence=true needs acks=all")
-    if requested and in_flight > 5:
-        raise BadUsage("enable.idempotence=true needs max.in.flight.requests.per.connection of at most 5")
+    transactional_id = values["transactional.id"]
+    if transactional_id == "":
+        raise BadUsage("the transactional id is empty; leave it out to write without transactions")
+    who = "a transactional id" if transactional_id is not None else "enable.idempotence=true"
+    if transactional_id is not None or ("enable.idempotence" in properties and values["enable.idempotence"]):
+        if acks != -1:
+            raise BadUsage(f"{who} needs acks=all")
+        if in_flight > 5:
+            raise BadUsage(f"{who} needs max.in.flight.requests.per.connection of at most 5")
+        if not values["enable.idempotence"]:
+            raise BadUsage(f"{who} needs enable.idempotence=true")
     codec = values["compression.type"]
     return ProducerSettings(
         acks=acks,
@@ -150,6 +159,8 @@ def producer_settings(properties: Mapping[str, str]) -> ProducerSettings:
         client_id=values["client.id"],
         send_buffer=values["send.buffer.bytes"],
         receive_buffer=values["receive.buffer.bytes"],
+        transactional_id=transactional_id,
+        transaction_timeout_ms=values["transaction.timeout.ms"],
     )
 
 
