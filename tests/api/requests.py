@@ -231,7 +231,9 @@ def _describe_transactions(entities: Entities, version: int) -> dict[str, Any]:
 
 @_of(admin.ListTransactionsRequest)
 def _list_transactions(entities: Entities, version: int) -> dict[str, Any]:
-    return {"state_filters": ["Ongoing"], "producer_id_filters": [1], **({"duration_filter": -1} if version >= 1 else {})}
+    filters = {"duration_filter": -1} if version >= 1 else {}
+    pattern = {"transactional_id_pattern": f"{entities.topic}.*"} if version >= 2 else {}
+    return {"state_filters": ["Ongoing"], "producer_id_filters": [1], **filters, **pattern}
 
 
 @_of(consumer.OffsetForLeaderEpochRequest)

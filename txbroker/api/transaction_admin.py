@@ -1,12 +1,14 @@
 """DescribeTransactions and ListTransactions (keys 65, 66): the transactional ids that this broker coordinates (KIP-664).
 
-Version notes: ListTransactions v1 has a filter by duration (KIP-994). v2 has one by a regular expression (KIP-1152), and is not served.
+Version notes: ListTransactions v1 has a filter by duration (KIP-994). v2 has one by a regular expression (KIP-1152), and is served where
+the library for it is installed (`linear_patterns.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from txbroker.api import linear_patterns
 from txbroker.api.request_context import RequestContext
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.transactions.coordinator import TransactionCoordinator
@@ -21,6 +23,8 @@ from txbroker.wire.messages.describe_transactions import (
 from txbroker.wire.messages.describe_transactions import TransactionState as DescribedTransaction
 from txbroker.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from txbroker.wire.schema import Request, VersionRange
+
+PATTERN_VERSION = 2  # of ListTransactions
 
 _TITLES = frozenset(state.title for state in TransactionState)
 _NO_RECORD = TransactionRecord(producer_id=-1, producer_epoch=-1, timeout_ms=0, state=TransactionState.DEAD, update_ms=-1)
@@ -71,17 +75,21 @@ class ListTransactionsHandler:
     """The transactional ids of this broker that pass the filters."""
 
     request: type[Request] = ListTransactionsRequest
-    versions = VersionRange(0, 1)
 
     def __init__(self, coordinator: TransactionCoordinator, now_ms: Callable[[], int]) -> None:
+        self.versions = VersionRange(0, PATTERN_VERSION if linear_patterns.is_available() else PATTERN_VERSION - 1)
         self._coordinator = coordinator
         self._now_ms = now_ms
 
     def __call__(self, request: ListTransactionsRequest, context: RequestContext) -> ListTransactionsResponse:
         now_ms = self._now_ms()
         producers, states = frozenset(request.producer_id_filters), frozenset(request.state_filters)
+        pattern = request.transactional_id_pattern
+        matches = linear_patterns.matcher(pattern) if pattern else None
 
-        def passes(record: TransactionRecord) -> bool:
+        def passes(transactional_id: str, record: TransactionRecord) -> bool:
+            if matches is not None and not matches(transactional_id):
+                return False
             if producers and record.producer_id not in producers:
                 return False
             if states and record.state.title not in states:
@@ -97,7 +105,7 @@ class ListTransactionsHandler:
                     transactional_id=transactional_id, producer_id=record.producer_id, transaction_state=record.state.title
                 )
                 for transactional_id, record in self._coordinator.states().items()
-                if passes(record)
+                if passes(transactional_id, record)
             ],
         )
 
