@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.api.responses import frame
 from txbroker.api.encoded.encoded_response import EncodedResponse, SharedResponse
 from txbroker.api.encoded.fetch_response import FetchResponses
-from txbroker.api.encoded.produce_response import ProduceResponses, success
+from txbroker.api.encoded.produce_response import PARTITIONS_MAX, ProduceResponses, success
 from txbroker.log.log_results import Appended
 from txbroker.wire.codec import encode_bytes
 from txbroker.wire.headers import response_header_version, response_prefix
@@ -24,6 +24,7 @@ int64 = st.integers(-(2**63), 2**63 - 1)
 topics = st.sampled_from(["t", "orders.of.today", "\u00f6" * 3, "x" * 126, "x" * 127, "y" * 249])
 ids = st.sampled_from(IDS)
 indexes = st.integers(0, 3)
+SHARED = ProduceResponses()  # its templates are made once
 
 
 def encoded(request: type[Request], version: int, correlation_id: int, response: Response) -> bytes:
@@ -44,6 +45,19 @@ def test_produce(requested: list[tuple[int, int, str, bytes, int, int, int, int]
         assert made is not None
         topic = TopicProduceResponse(name=name, topic_id=topic_id, partition_responses=[success(index, first, time, start)])
         assert frame(made) == encoded(ProduceRequest, version, correlation_id, ProduceResponse(responses=[topic]))
+
+
+@given(st.integers(0, 13), topics, ids, st.lists(st.tuples(indexes, int64, int64, int64), min_size=2, max_size=PARTITIONS_MAX + 2))
+def test_produce_to_several_partitions(version: int, name: str, topic_id: bytes, results: list[tuple[int, int, int, int]]) -> None:
+    data = TopicProduceData(name=name, topic_id=topic_id, partition_data=[])
+    appended = [(index, Appended(first, first, time, start)) for index, first, time, start in results]
+    made = SHARED.encoded_partitions(version, 7, data, appended)
+    if version < 5 or len(results) > PARTITIONS_MAX:
+        assert made is None
+        return
+    assert made is not None
+    topic = TopicProduceResponse(name=name, topic_id=topic_id, partition_responses=[success(*result) for result in results])
+    assert frame(made) == encoded(ProduceRequest, version, 7, ProduceResponse(responses=[topic]))
 
 
 @settings(max_examples=300)

@@ -43,7 +43,9 @@ def test_idempotence_is_disabled_by_other_settings_unless_requested() -> None:
         ({"batch.size": "-1"}, "batch.size is -1; it must be 0 to 2147483647"),
         ({"enable.idempotence": "yes"}, "enable.idempotence is 'yes'; it must be true or false"),
         ({"security.protocol": "SSL"}, r"must be PLAINTEXT \(the perf tools support only PLAINTEXT\)"),
-        ({"transactional.id": "t"}, "transactions are not supported"),
+        ({"transactional.id": ""}, "the transactional id is empty"),
+        ({"transactional.id": "t", "acks": "1"}, "a transactional id needs acks=all"),
+        ({"transactional.id": "t", "enable.idempotence": "false"}, "a transactional id needs enable.idempotence=true"),
     ],
 )
 def test_settings_that_are_refused(properties: dict[str, str], complaint: str) -> None:

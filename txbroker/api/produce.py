@@ -12,9 +12,10 @@ for v12, which clients use with transactions v2, the leader adds the partition t
 
 from __future__ import annotations
 
+import struct
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from twisted.internet.defer import Deferred, gatherResults, succeed
 from twisted.python.failure import Failure
@@ -34,7 +35,7 @@ from txbroker.log.log_results import Appended, Origin
 from txbroker.names import INTERNAL_TOPICS, MIRROR_CLIENT_ID
 from txbroker.purgatory import Purgatory
 from txbroker.transactions.verification import Claim, Operation, TransactionVerifier
-from txbroker.wire.batch import read_header
+from txbroker.wire.batch import HEADER_SIZE, read_header
 from txbroker.wire.joined_requests import JoinedRequest
 from txbroker.wire.messages.produce import (
     LeaderIdAndEpoch,
@@ -64,6 +65,7 @@ _ZSTD = 4
 _TRANSACTIONAL = 0x10
 _MAGIC = 2
 _PRODUCER_ID_POSITION = 43
+_PRODUCER = struct.Struct(">qh").unpack_from  # id and epoch
 _NEGATIVE = 0x80  # in the first byte of a number
 # The coordinator of a transaction cannot be reached, or is busy. Clients that do not expect these errors of a produce request send it again
 # after NOT_ENOUGH_REPLICAS.
@@ -92,6 +94,10 @@ class _Unverified(Exception):
     def __init__(self, partition: Partition, claim: Claim) -> None:
         self.partition = partition
         self.claim = claim
+
+
+# What became of a partition's records.
+_Tried: TypeAlias = "Outcome | _Unverified"
 
 
 class ProduceHandler:
@@ -136,26 +142,47 @@ class ProduceHandler:
                 outcome = partition, appended = self._append(topic, data, all_in_sync, now_ms, context, transactional_id)
             except BrokerError as error:
                 return self._answer(request, [(topic, [(data, self._count_failure(topic, data, error, context))])], context)
-            except _Unverified:
-                return self._produce_in_transaction(request, context)
+            except _Unverified as unverified:
+                return self._answer(request, [(topic, [(data, unverified)])], context)
             if partition.acknowledged(appended.last_offset, all_in_sync=all_in_sync):
                 encoded = self._responses.encoded(context.api_version, context.correlation_id, topic, data.index, appended)
                 if encoded is not None:
                     return encoded
             return self._answer(request, [(topic, [(data, outcome)])], context)
-        if transactional_id is not None:
-            return self._produce_in_transaction(request, context)
-        outcomes = [
-            (topic, [(data, self._outcome(topic, data, all_in_sync, now_ms, context)) for data in topic.partition_data])
-            for topic in topics
-        ]
-        if acks:
+        outcomes: list[tuple[TopicProduceData, list[tuple[PartitionProduceData, _Tried]]]] = []
+        for topic in topics:
+            attempt = self._outcome
+            tried = [(data, attempt(topic, data, all_in_sync, now_ms, context, transactional_id)) for data in topic.partition_data]
+            outcomes.append((topic, tried))
+        if acks and len(outcomes) == 1:
+            encoded = self._encoded(*outcomes[0], all_in_sync, context)
+            if encoded is not None:
+                return encoded
+        if acks or transactional_id is not None:
             return self._answer(request, outcomes, context)
         for topic, partitions in outcomes:
             for data, result in partitions:
                 if isinstance(result, BrokerError):
                     raise self._unanswered.failed(result, self._failed_directory(topic, data, result, context))
         return None
+
+    def _encoded(
+        self,
+        topic: TopicProduceData,
+        partitions: Sequence[tuple[PartitionProduceData, _Tried]],
+        all_in_sync: bool,
+        context: RequestContext,
+    ) -> EncodedResponse | None:
+        """The response if every partition of the request has its records, and they may be acknowledged."""
+        results: list[tuple[int, Appended]] = []
+        for data, outcome in partitions:
+            if not isinstance(outcome, tuple):
+                return None
+            partition, appended = outcome
+            if not partition.acknowledged(appended.last_offset, all_in_sync=all_in_sync):
+                return None
+            results.append((data.index, appended))
+        return self._responses.encoded_partitions(context.api_version, context.correlation_id, topic, results)
 
     def _append(
         self,
@@ -246,13 +273,14 @@ class ProduceHandler:
         now_ms: int,
         context: RequestContext,
         transactional_id: str | None = None,
-        verified: bool = False,
-    ) -> Outcome:
-        """Append to one partition, or count the failure; _Unverified."""
+    ) -> _Tried:
+        """Append to one partition, or count the failure."""
         try:
-            return self._append(topic, data, all_in_sync, now_ms, context, transactional_id, verified)
+            return self._append(topic, data, all_in_sync, now_ms, context, transactional_id)
         except BrokerError as error:
             return self._count_failure(topic, data, error, context)
+        except _Unverified as unverified:
+            return unverified.with_traceback(None)  # its frames refer to the bytes of the request
 
     def _count_failure(
         self, topic: TopicProduceData, data: PartitionProduceData, error: BrokerError, context: RequestContext
@@ -282,16 +310,31 @@ class ProduceHandler:
     def _answer(
         self,
         request: ProduceRequest,
-        outcomes: list[tuple[TopicProduceData, list[tuple[PartitionProduceData, Outcome]]]],
+        outcomes: Sequence[tuple[TopicProduceData, Sequence[tuple[PartitionProduceData, _Tried]]]],
         context: RequestContext,
-    ) -> ProduceResponse | Deferred[ProduceResponse]:
-        """The response, or a Deferred of it if a partition cannot be acknowledged yet."""
-        answers = ProduceAnswers(request.acks)
+    ) -> ProduceResponse | Deferred[Any] | None:
+        """The response, or a Deferred of it if a partition cannot be acknowledged yet, or its transaction has to be verified first."""
+        acks, timeout_ms = request.acks, request.timeout_ms
+        answers = ProduceAnswers(acks)
+        asked: list[Deferred[None]] = []
         topics = []
         for topic, partitions in outcomes:
-            responses = [answers.add(data.index, outcome) for data, outcome in partitions]
+            responses: list[PartitionProduceResponse] = []
             topics.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=responses))
-        return self._respond(answers, topics, request.timeout_ms, context)
+            for data, outcome in partitions:
+                if isinstance(outcome, _Unverified):
+                    asked.append(self._append_verified(outcome, topic, data, context, answers, responses))
+                else:
+                    responses.append(answers.add(data.index, outcome))
+
+        def respond(_: object) -> ProduceResponse | Deferred[ProduceResponse] | None:
+            if acks:
+                return self._respond(answers, topics, timeout_ms, context)
+            if answers.refused is not None:
+                raise Unanswered(answers.refused, is_logged=False)
+            return None
+
+        return gatherResults(asked, consumeErrors=True).addCallback(respond) if asked else respond(None)
 
     def _respond(
         self, answers: ProduceAnswers, topics: list[TopicProduceResponse], timeout_ms: int, context: RequestContext
@@ -308,6 +351,8 @@ class ProduceHandler:
         if transactional_id is None:
             problem = "a transactional record batch in a produce request without a transactional id"
             raise BrokerError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, problem)
+        if len(records) >= HEADER_SIZE and partition.log.producers.has_open_transaction(*_PRODUCER(records, _PRODUCER_ID_POSITION)):
+            return  # nearly always: the rest of the header is read once, by the append
         header = read_header(records)
         if header.producer_id < 0:
             raise BrokerError(ErrorCode.INVALID_RECORD, "a transactional record batch has no producer id")
@@ -316,32 +361,6 @@ class ProduceHandler:
         if self._verifier.is_needed(partition, claim):
             partition.check_leader()
             raise _Unverified(partition, claim)
-
-    def _produce_in_transaction(self, request: ProduceRequest, context: RequestContext) -> ProduceResponse | Deferred[Any] | None:
-        """A request with a transactional id. A partition in which its transaction is open is appended to at once."""
-        acks, timeout_ms = request.acks, request.timeout_ms
-        answers = ProduceAnswers(acks)
-        asked: list[Deferred[None]] = []
-        topics = []
-        for topic in request.topic_data:
-            responses: list[PartitionProduceResponse] = []
-            topics.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=responses))
-            for data in topic.partition_data:
-                try:
-                    outcome = self._outcome(topic, data, acks == ACKS_ALL, self._now_ms(), context, request.transactional_id)
-                except _Unverified as unverified:
-                    asked.append(self._append_verified(unverified, topic, data, context, answers, responses))
-                else:
-                    responses.append(answers.add(data.index, outcome))
-
-        def respond(_: object) -> ProduceResponse | Deferred[ProduceResponse] | None:
-            if acks:
-                return self._respond(answers, topics, timeout_ms, context)
-            if answers.refused is not None:
-                raise Unanswered(answers.refused, is_logged=False)
-            return None
-
-        return gatherResults(asked, consumeErrors=True).addCallback(respond) if asked else respond(None)
 
     def _append_verified(
         self,
@@ -371,10 +390,12 @@ class ProduceHandler:
 
         def append(code: Any) -> None:
             outcome: Outcome
-            if code:
-                outcome = self._count_failure(topic, data, _not_verified(code, context.api_version), context)
-            else:
-                outcome = self._outcome(topic, data, all_in_sync, self._now_ms(), context, verified=True)
+            try:
+                if code:
+                    raise _not_verified(code, context.api_version)
+                outcome = self._append(topic, data, all_in_sync, self._now_ms(), context, verified=True)
+            except BrokerError as error:
+                outcome = self._count_failure(topic, data, error, context)
             responses.append(answers.add(data.index, outcome))
 
         verified: Deferred[Any] = self._verifier.verify(unverified.partition, unverified.claim)

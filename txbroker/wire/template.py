@@ -7,7 +7,9 @@ fields is encoded, and the bytes around the marks are the fixed bytes of all suc
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from hashlib import sha256
+from itertools import count
 from typing import Any, NamedTuple
 
 from txbroker.wire.codec import encoder
@@ -19,14 +21,18 @@ from txbroker.wire.schema import Request, response_class
 TOPIC_NAME = "a-name-that-marks-the-topic"
 TOPIC_ID = bytes.fromhex("51c9e07ab3184d26f8a90c35e91d7e42")
 RECORDS = bytes.fromhex("c35a7e91d04b26f8a913")
-_NUMBERS = {
-    "i": (0x6B5A_91C3, 0x5D13_E7A9),
-    "q": (0x2FE8_7D04_46B1_98CE, 0x40B6_8CF2_7A03_D59E, 0x6321_96AF_1C58_E2B7),
-}
+_NUMBER_BYTES = {"i": 4, "q": 8}
 _TOPIC = "topic"
 _RECORDS = "records"
 
 _INT32_LENGTH = struct.Struct(">i").pack
+
+
+def _numbers(code: str) -> Iterator[int]:
+    """Values of this size, each another one, that no response has by itself."""
+    size = _NUMBER_BYTES[code]
+    for number in count():
+        yield int.from_bytes(sha256(f"{code} {number}".encode()).digest()[:size]) >> 1
 
 
 class Layout(NamedTuple):
@@ -52,8 +58,8 @@ class Template:
         response = response_class(request)
         self._flexible = version in response.flexible
         self._fields = [field for field in fields if field != _RECORDS]
-        numbers: dict[str, list[int]] = {code: list(marks) for code, marks in _NUMBERS.items()}
-        taken = {index: [numbers[code].pop(0) for code in field] for index, field in enumerate(fields) if field not in (_TOPIC, _RECORDS)}
+        numbers = {code: _numbers(code) for code in _NUMBER_BYTES}
+        taken = {index: [next(numbers[code]) for code in field] for index, field in enumerate(fields) if field not in (_TOPIC, _RECORDS)}
         body = b"".join(encoder(response, version)(build([mark for marks in taken.values() for mark in marks])))
         self.by_name = TOPIC_ID not in body
         """Whether this version identifies topics by name; otherwise by id."""
