@@ -419,6 +419,20 @@ def test_a_broker_restarts_before_its_failure_is_seen() -> None:
     assert "LAI t-0 leader 1 epoch 1 isr 1" in cluster.taken()[2]
 
 
+def test_a_broker_restarts_while_there_is_no_controller() -> None:
+    """Its leader epochs end, as it may have lost records which its followers have; the only replica of a partition goes on."""
+    cluster = cluster_of(1, 2)
+    cluster.create_topic("t", (1, 2))
+    cluster.create_topic("u", (2, 1))
+    cluster.create_topic("v", (1,))
+    cluster.trees.expire(cluster.brokers.pop(1).tree)
+    cluster.start(1)  # it is registered again before the next controller reads the brokers
+    states = {name: cluster.state(name) for name in "tuv"}
+    assert {name: (state.leader, state.leader_epoch, state.isr) for name, state in states.items()} == {
+        "t": (2, 1, (2,)), "u": (2, 1, (2,)), "v": (1, 0, (1,)),
+    }  # fmt: skip
+
+
 def test_two_of_three_brokers_are_killed_at_once() -> None:
     cluster = cluster_of(1, 2, 3)
     cluster.create_topic("t", (2, 3, 1))
@@ -602,11 +616,11 @@ def test_a_controller_that_fails_to_take_over_deletes_its_node(monkeypatch: pyte
     failed: list[int] = []
     take_over = ControllerTerm._take_over_partitions
 
-    async def failing_once(self: ControllerTerm) -> None:
+    async def failing_once(self: ControllerTerm, restarted: dict[TopicPartition, set[int]]) -> None:
         if not failed:
             failed.append(self.controlling.broker_id)
             raise ZeroDivisionError
-        await take_over(self)
+        await take_over(self, restarted)
 
     monkeypatch.setattr(ControllerTerm, "_take_over_partitions", failing_once)
     cluster.kill(1)

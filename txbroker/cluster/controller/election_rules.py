@@ -76,6 +76,20 @@ def without_replicas(state: PartitionState, offline: Collection[int]) -> Partiti
     return _next(state, leader, isr)
 
 
+def without_restarted(
+    state: PartitionState, replicas: Sequence[int], online: Collection[int], restarted: Collection[int]
+) -> PartitionState:
+    """Members of the ISR have started again unnoticed: they leave it, and leadership, unless no other one is online.
+
+    The leader epoch grows in any case: a leader that has lost records may not write others in the epoch in which it wrote those.
+    """
+    candidates = tuple(replica for replica in state.isr if replica in online)
+    candidates = tuple(replica for replica in candidates if replica not in restarted) or candidates
+    isr = candidates or state.isr
+    leader = state.leader if state.leader in candidates else _first(replicas, candidates)
+    return _next(state, NO_LEADER if leader is None else leader, isr)
+
+
 def without_suspects(
     state: PartitionState, replicas: Sequence[int], online: Collection[int], suspected: Collection[int]
 ) -> PartitionState | None:

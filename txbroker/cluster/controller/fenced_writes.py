@@ -32,6 +32,13 @@ class Updated(NamedTuple):
     conflicts: list[TopicPartition]  # not written: the node was changed or removed concurrently
 
 
+class Written(NamedTuple):
+    """A partition's state as read, and the transaction that wrote it (its node's mzxid)."""
+
+    state: PartitionState
+    zxid: int
+
+
 class StateNodes:
     """Reads and fenced writes for one controller term."""
 
@@ -53,15 +60,19 @@ class StateNodes:
 
     async def read(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, PartitionState]:
         """The states of these partitions, except those without state and those that are `unreadable`."""
+        return {topic_partition: written.state for topic_partition, written in (await self.read_written(partitions)).items()}
+
+    async def read_written(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Written]:
+        """The same, and when they were written."""
         wanted = [(tp, node_paths.state(tp)) for tp in partitions]
         reads = await self._get([path for _, path in wanted])
-        states: dict[TopicPartition, PartitionState] = {}
+        states: dict[TopicPartition, Written] = {}
         for (topic_partition, path), read in zip(wanted, reads, strict=True):
             self.unreadable.discard(topic_partition)
             if read is not None:
                 data, stat = read
                 try:
-                    states[topic_partition] = decode_state(data, stat.version)
+                    states[topic_partition] = Written(decode_state(data, stat.version), stat.mzxid)
                 except MalformedNode as error:
                     self.unreadable.add(topic_partition)
                     log.error("partition %s is not served, repair or delete %s: %s", topic_partition, path, error)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from txbroker.cluster.config_store import read_config
 from txbroker.cluster.controller.controller_context import ControllerContext
-from txbroker.cluster.controller.election_rules import elect_offline, first_state, without_replicas, without_suspects
+from txbroker.cluster.controller.election_rules import elect_offline, first_state, without_replicas, without_restarted, without_suspects
 from txbroker.cluster.controller.fenced_writes import StateNodes
 from txbroker.cluster.node_data import PartitionState
 from txbroker.cluster.node_paths import topic_entity
@@ -94,6 +94,15 @@ class Leadership:
             return without_replicas(state, {r for r in concerned if not self._context.is_online(r, topic_partition)})
 
         return await self.change(partitions, rule)
+
+    async def replace_restarted(self, restarted: Mapping[TopicPartition, Collection[int]]) -> list[TopicPartition]:
+        """Remove these replicas, whose brokers have restarted since they were in sync, from ISRs and leadership."""
+
+        def rule(topic_partition: TopicPartition, state: PartitionState) -> PartitionState | None:
+            replicas, online = self._context.assignment(topic_partition).replicas, self._context.online(topic_partition)
+            return without_restarted(state, replicas, online, restarted[topic_partition])
+
+        return await self.change(restarted, rule)
 
     async def leave(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
         """Remove suspected brokers from leadership and from the ISR, in one write for each partition."""

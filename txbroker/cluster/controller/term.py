@@ -17,7 +17,7 @@ from txbroker.cluster import node_paths
 from txbroker.cluster.controller.admin_nodes import AdminNodes
 from txbroker.cluster.controller.broker_channels import Channels, OpenChannel
 from txbroker.cluster.controller.controller_context import ControllerContext, LiveBroker
-from txbroker.cluster.controller.fenced_writes import ControllerMoved, StateNodes, topic_of
+from txbroker.cluster.controller.fenced_writes import ControllerMoved, StateNodes, Written, topic_of
 from txbroker.cluster.controller.isr_changes import alter_partition
 from txbroker.cluster.controller.leader_balance import BalanceSettings, LeaderBalance
 from txbroker.cluster.controller.leadership import Leadership
@@ -113,9 +113,10 @@ class ControllerTerm:
         asked = await self._read_deletions()  # read before the topics: the watch reports later requests
         await self._read_new_topics()
         self.context.deleting.update(asked & self.context.topics.keys())
-        self.context.states = await self._nodes.read(self.context.partitions())
+        written = await self._nodes.read_written(self.context.partitions())
+        self.context.states = {topic_partition: each.state for topic_partition, each in written.items()}
         self._announce_brokers()
-        await self._take_over_partitions()
+        await self._take_over_partitions(self._restarted(written))
         unknown = asked - self.context.topics.keys()
         await self._deletions.begin(sorted(self.context.deleting))
         await self._drop_deletions(unknown)
@@ -287,9 +288,24 @@ class ControllerTerm:
         batch.metadata(self.context.brokers, self.context.partitions())
         self.outbox.send(batch)
 
-    async def _take_over_partitions(self) -> None:
+    def _restarted(self, written: Mapping[TopicPartition, Written]) -> dict[TopicPartition, set[int]]:
+        """The members of ISRs that registered after the state was written: no controller has seen that they had stopped.
+
+        A leader that has lost unsynced records would write others in the same leader epoch, at offsets that its followers have filled.
+        A partition with one replica has no follower.
+        """
+        restarted: dict[TopicPartition, set[int]] = {}
+        for topic_partition, (state, zxid) in written.items():
+            if len(self.context.assignment(topic_partition).replicas) > 1 and topic_partition.topic not in self.context.deleting:
+                since = {id_ for id_ in state.isr if id_ in self.context.brokers and self.context.brokers[id_].epoch > zxid}
+                if since:
+                    restarted[topic_partition] = since
+        return restarted
+
+    async def _take_over_partitions(self, restarted: Mapping[TopicPartition, Collection[int]]) -> None:
         """After an election: correct every state, then send it to all replicas and brokers."""
         suspects = self._newly_suspected()
+        await self.leadership.replace_restarted(restarted)
         elected = await self.leadership.elect_led_offline()
         await self.leadership.shrink(tp for tp in self.context.partitions() if tp.topic not in self.context.deleting)
         await self._leave(suspects)
