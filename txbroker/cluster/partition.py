@@ -15,6 +15,7 @@ from typing import Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
 
 from txbroker.cluster.followers import FollowerFetch, Followers, FollowerState, IsrProposal
 from txbroker.cluster.node_data import NO_LEADER
+from txbroker.cluster.refused_sequences import PASSING, RefusedSequences
 from txbroker.cluster.topic_counts import TopicCounts
 from txbroker.errors import BrokerError, ErrorCode, StorageError
 from txbroker.log.log import Log
@@ -111,6 +112,7 @@ class Partition:
         "_flush",
         "_flushing",
         "_followers",
+        "_refused",
         "_replication",
         "_single",
         "broker_id",
@@ -152,6 +154,7 @@ class Partition:
         self._single = False  # it leads, and no other replica counts
         self._flush = flush
         self._flushing = False
+        self._refused: RefusedSequences | None = None  # batches of idempotent producers in this leader epoch
 
     @property
     def leader_epoch(self) -> int:
@@ -177,6 +180,7 @@ class Partition:
             # The first batch of the epoch writes it: a broker may become the leader of thousands of partitions at once.
             self.log.leader_epochs.note(state.leader_epoch, self.log.log_end_offset)
             self.epoch_start = self.log.log_end_offset
+            self._refused = None
         self.state = state
         self.is_leader = True
         self._single = not {*state.isr, *state.replicas} - {self.broker_id}
@@ -212,6 +216,7 @@ class Partition:
         self.epoch_start = -1
         self._single = False
         self._followers = None
+        self._refused = None
         if changed:
             if state.leader != NO_LEADER and self.log.flush_due:
                 self._have_flushed()  # after a start its log may not be synced
@@ -245,13 +250,17 @@ class Partition:
     def append(self, records: memoryview, now_ms: int, *, all_in_sync: bool = False, origin: Origin = Origin.CLIENT) -> Appended:
         """Append as leader; `acknowledged` decides when the request may be answered. `all_in_sync`: for acks=all. BrokerError."""
         self.counts.produce_requests += 1
-        self._check_append(all_in_sync)
         log = self.log
         try:  # no `_reporting` here and in `read`, which are called for each request
+            self._check_append(all_in_sync)
             appended = log.append(records, leader_epoch=self.state.leader_epoch, now_ms=now_ms, origin=origin)
-        except StorageError as error:
-            self.storage_failed(error)
+        except BrokerError as error:
+            if isinstance(error, StorageError):
+                self.storage_failed(error)
+            self._check_refused(records, error)
             raise
+        if self._refused is not None:
+            self._refused.appended(records)
         self._appended(0 if appended.duplicate else len(records))
         return appended
 
@@ -266,6 +275,16 @@ class Partition:
         pairs = zip(batches, results, strict=True)
         self._appended(sum(len(records) for records, result in pairs if isinstance(result, Appended) and not result.duplicate))
         return results
+
+    def _check_refused(self, records: memoryview, error: BrokerError) -> None:
+        """Raise another error if the batch is not in order because the leader has refused the one before it."""
+        if self._refused is None:
+            if error.code not in PASSING:
+                return
+            self._refused = RefusedSequences()
+        answer = self._refused.error_of(records, error)
+        if answer is not error:
+            raise answer from error
 
     def _check_append(self, all_in_sync: bool) -> None:
         """NOT_LEADER_OR_FOLLOWER or NOT_ENOUGH_REPLICAS if nothing may be appended."""

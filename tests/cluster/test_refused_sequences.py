@@ -1,0 +1,75 @@
+"""A batch after one that the leader has refused gets the same error, and not OUT_OF_ORDER_SEQUENCE_NUMBER."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cluster.test_partition import Moves, leading
+from tests.log.support import NOW, batch
+from tests.support.fakes.disk_path import DiskPath
+from txbroker.cluster.partition import Partition
+from txbroker.cluster.refused_sequences import FOLLOWING_MAX, PRODUCERS_MAX, RefusedSequences
+from txbroker.errors import BrokerError, ErrorCode
+
+E = ErrorCode
+OWN, OTHER = 1, 2
+
+
+@pytest.fixture
+def partition(directory: DiskPath) -> Partition:
+    """It needs two in-sync replicas, and has them."""
+    return leading(directory, Moves(), isr=(OWN, OTHER), min_insync_replicas=2)
+
+
+def sent(partition: Partition, sequence: int, *, producer_id: int = 7, epoch: int = 0) -> ErrorCode:
+    records = batch(b"v", producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
+    try:
+        partition.append(records, NOW, all_in_sync=True)
+    except BrokerError as error:
+        return error.code
+    return E.NONE
+
+
+def in_sync(partition: Partition, *isr: int) -> None:
+    partition.lead(partition.state._replace(isr=isr, partition_epoch=partition.state.partition_epoch + 1))
+
+
+def test_the_batches_after_a_refused_one(partition: Partition) -> None:
+    assert sent(partition, 0) == E.NONE
+    in_sync(partition, OWN)
+    assert sent(partition, 1) == E.NOT_ENOUGH_REPLICAS
+    in_sync(partition, OWN, OTHER)
+    assert sent(partition, 2) == sent(partition, 3) == E.NOT_ENOUGH_REPLICAS
+    assert [sent(partition, sequence) for sequence in (1, 2, 3)] == [E.NONE] * 3, "they are sent again, in order"
+    assert sent(partition, 5) == E.OUT_OF_ORDER_SEQUENCE_NUMBER, "nothing is refused any more"
+
+
+def test_a_producer_that_drops_the_refused_batch_sees_the_gap(partition: Partition) -> None:
+    assert sent(partition, 0) == E.NONE
+    in_sync(partition, OWN)
+    assert sent(partition, 1) == E.NOT_ENOUGH_REPLICAS
+    in_sync(partition, OWN, OTHER)
+    codes = [sent(partition, 2) for _ in range(FOLLOWING_MAX + 1)]
+    assert codes == [E.NOT_ENOUGH_REPLICAS] * FOLLOWING_MAX + [E.OUT_OF_ORDER_SEQUENCE_NUMBER]
+
+
+def test_other_producers_epochs_and_leader_epochs_are_not_concerned(partition: Partition) -> None:
+    assert sent(partition, 0) == sent(partition, 0, producer_id=8) == E.NONE
+    in_sync(partition, OWN)
+    assert sent(partition, 1) == E.NOT_ENOUGH_REPLICAS
+    in_sync(partition, OWN, OTHER)
+    assert sent(partition, 2, producer_id=8) == E.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert sent(partition, 2, epoch=1) == E.OUT_OF_ORDER_SEQUENCE_NUMBER
+    partition.lead(partition.state._replace(leader_epoch=partition.state.leader_epoch + 1))
+    assert sent(partition, 2) == E.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_a_leader_remembers_a_bounded_number_of_producers() -> None:
+    refused = RefusedSequences()
+    missing, out_of_order = BrokerError(E.NOT_ENOUGH_REPLICAS), BrokerError(E.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    for producer_id in range(PRODUCERS_MAX + 1):
+        refused.error_of(batch(b"v", producer_id=producer_id, producer_epoch=0, base_sequence=1), missing)
+    first, second = (batch(b"v", producer_id=producer_id, producer_epoch=0, base_sequence=2) for producer_id in (0, 1))
+    assert refused.error_of(first, out_of_order) is out_of_order
+    assert refused.error_of(second, out_of_order).code == E.NOT_ENOUGH_REPLICAS
+    assert refused.error_of(memoryview(b"short"), missing) is missing
