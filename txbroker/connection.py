@@ -48,7 +48,7 @@ from txbroker.transport import other_protocols
 from txbroker.transport.interfaces import FrameTransport
 from txbroker.wire.codec import encode_bytes
 from txbroker.wire.headers import API_VERSIONS_KEY, read_client_id, response_prefix
-from txbroker.wire.joined_requests import JoinedRequest, joined_requests
+from txbroker.wire.joined_requests import JoinedRequests, joined_requests
 from txbroker.wire.known_requests import Holder, Known, KnownRequest
 from txbroker.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
 from txbroker.wire.schema import Request, Response
@@ -57,6 +57,7 @@ log = logging.getLogger("txbroker.connection")
 
 # API key and version as one number (registry.route_key), and the correlation id.
 _START = struct.Struct(">Ii")
+_SIZE_BYTES = 4
 _NOTHING = memoryview(b"")
 
 # Requests of one connection that may wait for their response. Kafka serves one at a time; its producers send 5 before they wait, other
@@ -222,9 +223,10 @@ class Connection:
             self._put([other_protocols.ANSWER], len(other_protocols.ANSWER))
             self._end()
 
-    def frame_received(self, frame: memoryview, following: memoryview = _NOTHING, /) -> int:
+    def frame_received(self, frame: memoryview, received: memoryview = _NOTHING, /) -> int:
+        taken = len(frame) + _SIZE_BYTES
         if self._closing:
-            return 1
+            return taken
         try:
             key, correlation_id = _START.unpack_from(frame)
             route = self._routes[key]
@@ -247,12 +249,12 @@ class Connection:
                     found = route.known.find(frame, position)
                     if found is not None:
                         request, holders, self._client_id = found.message, found.holders, found.client_id
-                        if following and throttle is None and route.joins is not None and route.joins(request):
+                        if len(received) > taken and throttle is None and route.joins is not None and route.joins(request):
                             most = self._in_flight_max - len(self._slots)
-                            joined = joined_requests(frame, correlation_id, following, route.known, found, position, most)
-                            if len(joined) > 1:
+                            joined = joined_requests(taken - _SIZE_BYTES, received, position, route.flexible, most)
+                            if joined is not None:
                                 self._handle_together(joined, route, found, begun)
-                                return len(joined)
+                                return joined.taken
                         break
                 else:
                     request, holders = self._decode_unknown(frame, route, route.known)
@@ -260,7 +262,7 @@ class Connection:
             if self._slots:
                 return self._hold_back()  # the requests before it get their responses
             self._refuse(frame, error)
-            return 1
+            return taken
         context = RequestContext(route.api_key, route.api_version, correlation_id, self._client_id, self._session)
         response: Any  # Handled; the checks below are by class, which is faster
         try:
@@ -290,25 +292,26 @@ class Connection:
             self._wait(response, len(frame) - records_bytes, route, request, context)
         if begun:
             self._time(begun, route, response)
-        return 1
+        return taken
 
-    def _handle_together(self, joined: Sequence[JoinedRequest], route: Route, found: KnownRequest, begun: float) -> None:
+    def _handle_together(self, joined: JoinedRequests, route: Route, found: KnownRequest, begun: float) -> None:
         """Handle requests that differ in their records only."""
-        route.count_untimed(len(joined) - 1)
+        places = joined.places
+        route.count_untimed(len(places) - 1)
         request = found.message
-        context = RequestContext(route.api_key, route.api_version, joined[0][0], found.client_id, self._session)
+        context = RequestContext(route.api_key, route.api_version, places[0][0], found.client_id, self._session)
         response: Any
         try:
             response = route.call_together(request, context, joined)
         except Exception as error:
-            response = [self._failed(error, route, request, context.of(correlation_id)) for correlation_id, _, _ in joined]
+            response = [self._failed(error, route, request, context.of(correlation_id)) for correlation_id, _, _ in places]
         found.changing.records = b""  # the view of the frame ends here
         if response.__class__ is EncodedResponse:
             self._put(response.parts, response.size)
         else:
-            for answer, (correlation_id, _, size) in zip(response, joined, strict=True):
+            for answer, (correlation_id, _, _) in zip(response, places, strict=True):
                 if isinstance(answer, Deferred):
-                    self._wait(answer, size, route, request, context.of(correlation_id))
+                    self._wait(answer, joined.size, route, request, context.of(correlation_id))
                 elif answer is not None:
                     self._put(*self._encode(answer, route, request, context.of(correlation_id)))
         if begun:

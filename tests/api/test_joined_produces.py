@@ -58,11 +58,15 @@ def _answers(broker: InProcessBroker, requests: list[bytes], together: int) -> t
         position = 0
         while position < len(received):
             end = position + 4 + struct.unpack_from(">i", received, position)[0]
-            taken = connection.frame_received(memoryview(bytearray(received[position + 4 : end])), memoryview(bytearray(received[end:])))
-            assert 0 < taken <= JOINED_MAX
-            joined += taken - 1
-            for _ in range(taken):
+            buffer = memoryview(bytearray(received[position:]))
+            taken_end = position + connection.frame_received(buffer[4 : end - position], buffer)
+            buffer[:] = b"\xee" * len(buffer)  # the receive buffer is used again
+            count = 0
+            while position < taken_end:
                 position += 4 + struct.unpack_from(">i", received, position)[0]
+                count += 1
+            assert position == taken_end and 0 < count <= JOINED_MAX
+            joined += count - 1
         broker.reactor.advance(0)
         output += b"".join(bytes(part) for part in connection.take_output())  # type: ignore[arg-type]
     assert not connection.in_flight and not transport.closed

@@ -9,6 +9,7 @@ import pytest
 from tests.log.support import NOW, PLENTY, batch, open_log
 from tests.support.fakes.disk_path import DiskPath
 from tests.support.fakes.faulty_disk import WRITES, FaultyDisk
+from tests.support.joined import joined
 from txbroker.cluster.followers import FollowerFetch, IsrProposal
 from txbroker.cluster.offset_lookup import EARLIEST_TIMESTAMP, LATEST_TIERED_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP, list_offset
 from txbroker.cluster.partition import Isolation, Leadership, Partition, Replication
@@ -89,18 +90,19 @@ def test_a_single_replica_commits_its_appends(directory: DiskPath, moves: Moves)
     assert moves.count == before + 1
 
 
-def test_a_failed_write_is_reported_whatever_follows_it(directory: DiskPath, moves: Moves) -> None:
+def test_a_failed_write_of_joined_batches_is_reported(directory: DiskPath, moves: Moves) -> None:
     disk = FaultyDisk(directory.disk)
     partition = Partition(OWN, open_log(directory, disk=disk), moves, moves.flush, moves.replication)
     partition.lead(Leadership(OWN, 0, (OWN,), (OWN,), 0))
-    corrupt = batch(b"refused")
-    corrupt[-1] ^= 1
+    partition.append(batch(b"a"), NOW)
+    before = moves.count
+    partition.append_together(joined([batch(b"b"), batch(b"c")]), NOW, all_in_sync=False)
+    assert (partition.high_watermark, moves.count, partition.counts.produce_requests) == (3, before + 1, 3)
     disk.fail(WRITES)
-    results = partition.append_together([batch(b"lost"), corrupt], NOW, all_in_sync=False)
-    assert [result.code for result in results if isinstance(result, BrokerError)] == [
-        ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.CORRUPT_MESSAGE,
-    ]  # fmt: skip
+    with pytest.raises(StorageError):
+        partition.append_together(joined([batch(b"lost"), batch(b"lost")]), NOW, all_in_sync=False)
     assert len(moves.failures) == 1
+    assert (partition.high_watermark, partition.counts.produce_requests) == (3, 3)
 
 
 def test_the_high_watermark_follows_the_slowest_in_sync_replica_and_never_goes_back(directory: DiskPath, moves: Moves) -> None:

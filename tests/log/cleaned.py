@@ -21,8 +21,7 @@ def write_cleaned(log: Log, base_offsets: Sequence[int], keep: Callable[[EntryHe
     for segment in old:
         for _, buffer, at, header in segment.walk(0):
             if keep(header):
-                entry = (header.size, header.base_offset, header.last_offset, header.max_timestamp)
-                new.append_all(bytes(buffer[at : at + header.size]), [entry])
+                new.append(bytes(buffer[at : at + header.size]), header.last_offset, header.max_timestamp, header.base_offset)
     new.txn_index.replace([aborted for segment in old for aborted in segment.txn_index.entries])
     new.seal()
     for suffix in SUFFIXES:

@@ -44,17 +44,18 @@ class Answering:
     def connectionLost(self, reason: Any) -> None:
         self.lost += 1
 
-    def frame_received(self, received: memoryview, following: memoryview | None = None) -> int:
-        assert not received.readonly
+    def frame_received(self, frame: memoryview, received: memoryview | None = None) -> int:
+        assert not frame.readonly
+        taken = 4 + len(frame)
         assert not self.full, "a full protocol gets no frames"
         self.frames += 1
-        parts = self.answer(received)
+        parts = self.answer(frame)
         # A frame must not be used later: overwrite it, so that a later use is detected.
-        if len(received) < 1000:
-            received[:] = b"\xee" * len(received)
+        if len(frame) < 1000:
+            frame[:] = b"\xee" * len(frame)
         if parts is not None:
             self.put(parts)
-        return True
+        return taken
 
     def put(self, parts: list[Any]) -> None:
         self.output += parts

@@ -216,13 +216,13 @@ class Reluctant(Answering):
 
     offered = 0
 
-    def frame_received(self, received: memoryview, following: memoryview | None = None) -> int:
+    def frame_received(self, frame: memoryview, received: memoryview | None = None) -> int:
         self.offered += 1
         if self.offered % 2 == 0:
-            return super().frame_received(received)
+            return super().frame_received(frame)
         self.stop = True
         self.transport.reactor.callLater(0, self.resume)
-        return False
+        return 0
 
     def resume(self) -> None:
         self.stop = False

@@ -31,12 +31,12 @@ from txbroker.api.unanswered_appends import Unanswered, UnansweredAppends
 from txbroker.cluster.partition import Partition
 from txbroker.cluster.replicas import Replicas
 from txbroker.errors import BrokerError, ErrorCode, StorageError
-from txbroker.log.log_results import Appended, Origin
+from txbroker.log.log_results import Appended, AppendedTogether, Origin
 from txbroker.names import INTERNAL_TOPICS, MIRROR_CLIENT_ID
 from txbroker.purgatory import Purgatory
 from txbroker.transactions.verification import Claim, Operation, TransactionVerifier
 from txbroker.wire.batch import HEADER_SIZE, read_header
-from txbroker.wire.joined_requests import JoinedRequest
+from txbroker.wire.joined_requests import JoinedRequests
 from txbroker.wire.messages.produce import (
     LeaderIdAndEpoch,
     NodeEndpoint,
@@ -226,44 +226,39 @@ class ProduceHandler:
         records: Any = request.topic_data[0].partition_data[0].records
         return records is not None and not _has_producer(records)
 
-    def call_together(
-        self, request: ProduceRequest, context: RequestContext, joined: Sequence[JoinedRequest]
-    ) -> EncodedResponse | list[Handled]:
+    def call_together(self, request: ProduceRequest, context: RequestContext, joined: JoinedRequests) -> EncodedResponse | list[Handled]:
         """Handle requests that differ in correlation id and records: one write for all batches that can be joined."""
         topic = request.topic_data[0]
         data = topic.partition_data[0]
         all_in_sync = request.acks == ACKS_ALL
-        try:
-            batches = [_checked(records, context.api_version) for _, records, _ in joined]
-            partition = self._partition(topic, data, context)
-            if partition.log.config.txbroker_mirror_source or any(map(_has_producer, batches)):
-                return self._one_by_one(request, context, joined)
-            results = partition.append_together(batches, self._now_ms(), all_in_sync=all_in_sync)
-        except BrokerError:
-            return self._one_by_one(request, context, joined)
-        last = results[-1]
-        if isinstance(last, Appended) and partition.acknowledged(last.last_offset, all_in_sync=all_in_sync):
-            encoded = self._responses.encoded_together(context.api_version, joined, topic, data.index, results)
-            if encoded is not None:
-                return encoded
         answers: list[Handled] = []
-        for result, (correlation_id, records, _) in zip(results, joined, strict=True):
-            outcome: Outcome
-            if isinstance(result, BrokerError):
-                data.records = records
-                outcome = self._count_failure(topic, data, result, context)
-            else:
-                outcome = partition, result
-            answers.append(self._answer(request, [(topic, [(data, outcome)])], context.of(correlation_id)))
-        return answers
-
-    def _one_by_one(self, request: ProduceRequest, context: RequestContext, joined: Sequence[JoinedRequest]) -> list[Handled]:
-        data = request.topic_data[0].partition_data[0]
-        answers: list[Handled] = []
-        for correlation_id, records, _ in joined:
-            data.records = records
+        outcome = self._append_together(topic, data, all_in_sync, context, joined)
+        if outcome is not None:
+            partition, appended = outcome
+            first_offsets, last_offsets, log_start_offset, _ = appended
+            if len(first_offsets) == len(joined.places) and partition.acknowledged(last_offsets[-1], all_in_sync=all_in_sync):
+                encoded = self._responses.encoded_together(context.api_version, joined, topic, data.index, appended)
+                if encoded is not None:
+                    return encoded
+            for first, last, (correlation_id, _, _) in zip(first_offsets, last_offsets, joined.places, strict=False):
+                result = Appended(first, last, -1, log_start_offset)
+                answers.append(self._answer(request, [(topic, [(data, (partition, result))])], context.of(correlation_id)))
+        for correlation_id, begin, end in joined.places[len(answers) :]:
+            data.records = memoryview(bytearray(joined.data[begin:end]))
             answers.append(self(request, context.of(correlation_id)))
         return answers
+
+    def _append_together(
+        self, topic: TopicProduceData, data: PartitionProduceData, all_in_sync: bool, context: RequestContext, joined: JoinedRequests
+    ) -> tuple[Partition, AppendedTogether] | None:
+        """Append as many batches as can be joined; None if each request must be handled alone, which also finds its error."""
+        if context.api_version < ZSTD_VERSION:
+            return None
+        try:
+            partition = self._partition(topic, data, context)
+            return partition, partition.append_together(joined, self._now_ms(), all_in_sync=all_in_sync)
+        except BrokerError:
+            return None
 
     def _outcome(
         self,

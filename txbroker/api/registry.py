@@ -42,7 +42,7 @@ from txbroker.client_quotas.quotas import ClientQuotas
 from txbroker.errors import BrokerError, ProtocolError
 from txbroker.wire.codec import decoder, encoder
 from txbroker.wire.headers import request_header_version, response_header_version
-from txbroker.wire.joined_requests import JoinedRequest
+from txbroker.wire.joined_requests import JoinedRequests
 from txbroker.wire.known_requests import Holder, Known, KnownFetches, KnownProduces, KnownRequests, OffsetHolder
 from txbroker.wire.schema import Request, Response, VersionRange, response_class
 
@@ -100,7 +100,7 @@ class Route:
         self.name = f"{api_name(request)} v{version}"
         self.call: Callable[[Request, RequestContext], Handled] = handler.__call__
         self.joins: Callable[[Any], bool] | None = getattr(handler, "joins", None)
-        self.call_together: Callable[[Any, RequestContext, Sequence[JoinedRequest]], EncodedResponse | list[Handled]]
+        self.call_together: Callable[[Any, RequestContext, JoinedRequests], EncodedResponse | list[Handled]]
         self.call_together = getattr(handler, "call_together", _alone)
         self.failed: Callable[[Request, RequestContext, BrokerError], Response | None] | None = getattr(handler, "failed", None)
         self.record_holders: Callable[[Any], Sequence[Holder]] | None = getattr(handler, "record_holders", None)
@@ -259,5 +259,5 @@ def api_name(request: type[Request]) -> str:
     return request.__name__.removesuffix("Request")
 
 
-def _alone(request: Any, context: RequestContext, joined: Sequence[JoinedRequest]) -> list[Handled]:
+def _alone(request: Any, context: RequestContext, joined: JoinedRequests) -> list[Handled]:
     raise TypeError("the handler takes requests one by one")

@@ -19,8 +19,9 @@ from txbroker.cluster.refused_sequences import PASSING, RefusedSequences
 from txbroker.cluster.topic_counts import TopicCounts
 from txbroker.errors import BrokerError, ErrorCode, StorageError
 from txbroker.log.log import Log
-from txbroker.log.log_results import AbortedTransaction, Appended, EpochEnd, Origin, Read
+from txbroker.log.log_results import AbortedTransaction, Appended, AppendedTogether, EpochEnd, Origin, Read
 from txbroker.names import TopicPartition, amount
+from txbroker.wire.joined_requests import JoinedRequests
 
 logger = logging.getLogger("txbroker.cluster.replicas")
 
@@ -264,17 +265,17 @@ class Partition:
         self._appended(0 if appended.duplicate else len(records))
         return appended
 
-    def append_together(self, batches: Sequence[memoryview], now_ms: int, *, all_in_sync: bool) -> list[Appended | BrokerError]:
-        """Append batches of several requests, as `append` would one by one; the result or the error of each."""
+    def append_together(self, joined: JoinedRequests, now_ms: int, *, all_in_sync: bool) -> AppendedTogether:
+        """Append the batches of several requests, as `append` would one by one, up to the first that has to be appended alone."""
         self._check_append(all_in_sync)
-        self.counts.produce_requests += len(batches)
-        results = self.log.append_together(batches, leader_epoch=self.state.leader_epoch, now_ms=now_ms)
-        failure = next((result for result in results if isinstance(result, StorageError)), None)
-        if failure is not None:
-            self.storage_failed(failure)
-        pairs = zip(batches, results, strict=True)
-        self._appended(sum(len(records) for records, result in pairs if isinstance(result, Appended) and not result.duplicate))
-        return results
+        try:
+            appended = self.log.append_together(joined, leader_epoch=self.state.leader_epoch, now_ms=now_ms)
+        except StorageError as error:
+            self.storage_failed(error)
+            raise
+        self.counts.produce_requests += len(appended.first_offsets)
+        self._appended(appended.size)
+        return appended
 
     def _check_refused(self, records: memoryview, error: BrokerError) -> None:
         """Raise another error if the batch is not in order because the leader has refused the one before it."""

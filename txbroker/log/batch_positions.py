@@ -38,6 +38,14 @@ class BatchPositions:
         if len(self._where) > WRITTEN_MAX:
             self._forget_first(WRITTEN_MAX // 2)
 
+    def written_all(self, first_offsets: list[int], last_offsets: list[int], places: list[int]) -> None:
+        """Remember batches that follow all others; `places`: position << 32 | size."""
+        self._last_offsets.fromlist(last_offsets)
+        self._first_offsets.fromlist(first_offsets)
+        self._where.fromlist(places)
+        if len(self._where) > WRITTEN_MAX:
+            self._forget_first(len(self._where) - WRITTEN_MAX // 2)
+
     def looked_up(self, first_offset: int, last_offset: int, position: int, size: int) -> None:
         """Remember a batch that ends with `last_offset` and that a look-up of `first_offset` finds."""
         last_offsets = self._last_offsets

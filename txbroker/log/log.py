@@ -11,16 +11,15 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from txbroker.errors import BrokerError, CorruptRecords, ErrorCode, StorageError
+from txbroker.errors import BrokerError, CorruptRecords, ErrorCode
 from txbroker.log.cleaner.cleaning_job import LastRecord
 from txbroker.log.disk import Disk
 from txbroker.log.file_names import PARTITION_METADATA
 from txbroker.log.flush import FlushPlan
-from txbroker.log.joined_batches import JoinedBatches
 from txbroker.log.leader_epochs import LeaderEpochs
 from txbroker.log.local_log import LocalLog
 from txbroker.log.log_config import LogConfig
-from txbroker.log.log_results import AbortedTransaction, Appended, EpochEnd, Later, Origin, at_once, no_jitter
+from txbroker.log.log_results import AbortedTransaction, Appended, AppendedTogether, EpochEnd, Later, Origin, at_once, no_jitter
 from txbroker.log.markers import read_marker
 from txbroker.log.open_segments import OpenSegments
 from txbroker.log.partition_metadata import format_metadata, parse_metadata
@@ -35,6 +34,9 @@ from txbroker.log.validate import Validated, validate, validate_copied
 from txbroker.names import NULL_TOPIC_ID, TopicPartition, id_to_text
 from txbroker.wire.batch import CONTROL, BatchHeader, stamp
 from txbroker.wire.entries import EntryHeader, Scan
+from txbroker.wire.joined_requests import JoinedRequests
+from txbroker.wire.record_walk import join_batches
+from txbroker.wire.records import INT64_MAX
 
 logger = logging.getLogger("txbroker.log")
 
@@ -150,43 +152,37 @@ class Log(LocalLog):
             self.producers.update(header, first_offset)
         return Appended(first_offset, last_offset, append_time_ms, self.log_start_offset)
 
-    def append_together(self, batches: Sequence[memoryview], *, leader_epoch: int, now_ms: int) -> list[Appended | BrokerError]:
-        """Append batches of clients, as `append` would one by one, but write as many as possible at once; the result or error of each.
+    def append_together(self, joined: JoinedRequests, *, leader_epoch: int, now_ms: int) -> AppendedTogether:
+        """Append the batches of several requests with one write, as `append` would one by one, up to the first that must be appended alone.
 
-        They have no producer ids: the check of a sequence number depends on what was written before. Nothing is appended after a
-        StorageError.
+        That is one that `append` would refuse or change, one of a producer whose sequence numbers are checked, or the first of a segment.
+        StorageError: nothing was appended.
         """
-        joined = JoinedBatches(self.log_end_offset)
-        try:
-            for records in batches:
-                try:
-                    _, header, _ = validated = validate(records, self.config, now_ms, Origin.CLIENT)
-                    if header.producer_id >= 0:
-                        raise ValueError(f"a batch of producer {header.producer_id} was given to append_together")
-                    last, active = joined.next_offset + header.last_offset_delta, self.segments[-1]
-                    if not active.size:
-                        self._write_joined(joined, leader_epoch)  # rolls by time are counted from the first batch of a segment
-                    if active.should_roll(header.size, header.max_timestamp, last, now_ms, self.config, joined.size):
-                        self._write_joined(joined, leader_epoch)
-                        self._roll(joined.next_offset, now_ms)
-                    joined.add(validated, leader_epoch, self.log_start_offset)
-                except BrokerError as error:
-                    if isinstance(error, StorageError):
-                        raise
-                    joined.results.append(error)
-            self._write_joined(joined, leader_epoch)
-        except StorageError as error:
-            joined.failed(error, len(batches))
-        return joined.results
-
-    def _write_joined(self, joined: JoinedBatches, leader_epoch: int) -> None:
-        """Write batches into the active segment, all or none."""
-        if joined.batches:
-            if leader_epoch != self.leader_epochs.written:
-                self.leader_epochs.assign(leader_epoch, self.log_end_offset)
-            self.segments[-1].append_all(b"".join(joined.batches), joined.entries)
-            self.log_end_offset = joined.next_offset
-            joined.written()
+        config = self.config
+        active = self.segments[-1]
+        position, end, start = active.size, self.log_end_offset, self.log_start_offset
+        if not (position and config.keeps_batches):
+            return AppendedTogether([], [], start, 0)
+        records, firsts, lasts, places, timestamps = join_batches(
+            joined.data,
+            joined.places,
+            end,
+            position,
+            leader_epoch,
+            min(config.max_message_bytes, config.segment_bytes),
+            config.unpacked_bytes_max if config.record_validation_full else 0,
+            now_ms - config.message_timestamp_before_max_ms,
+            min(now_ms + config.message_timestamp_after_max_ms, INT64_MAX),
+            config.compact,
+        )
+        size = len(records)
+        if not size or active.should_roll(size, max(timestamps), lasts[-1], now_ms, config):
+            return AppendedTogether([], [], start, 0)
+        if leader_epoch != self.leader_epochs.written:
+            self.leader_epochs.assign(leader_epoch, end)
+        active.append_all(records, firsts, lasts, places, timestamps)
+        self.log_end_offset = lasts[-1] + 1
+        return AppendedTogether(firsts, lasts, start, size)
 
     def _find_batches(self, producer_id: int) -> bool:
         """Whether more batches of a producer were found in the log."""
@@ -282,8 +278,13 @@ class Log(LocalLog):
         for _, header in run:
             if header.leader_epoch > self.leader_epochs.latest:
                 self.leader_epochs.assign(header.leader_epoch, first_offset_of(header))
-        entries = [(header.size, first_offset_of(header), header.last_offset, header.max_timestamp) for _, header in run]
-        active.append_all(records[start:end], entries)
+        active.append_all(
+            records[start:end],
+            [first_offset_of(header) for _, header in run],
+            [header.last_offset for _, header in run],
+            [active.size + at - start << 32 | header.size for at, header in run],
+            [header.max_timestamp for _, header in run],
+        )
         self.log_end_offset = run[-1][1].last_offset + 1
         for at, header in run:
             aborted = replay_batch(self.producers, records, at, header)

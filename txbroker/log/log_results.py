@@ -34,6 +34,15 @@ class Appended:
     duplicate: bool = False
 
 
+class AppendedTogether(NamedTuple):
+    """The results of several appends: the first and the last offset of each. `size`: of all batches."""
+
+    first_offsets: list[int]
+    last_offsets: list[int]
+    log_start_offset: int
+    size: int
+
+
 @dataclass(slots=True)
 class Read:
     """The result of a read: whole batches; the last one may be incomplete, which clients ignore.

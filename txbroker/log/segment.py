@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
-from typing import TypeAlias
+from collections.abc import Iterator
 
 from txbroker.errors import CorruptRecords
 from txbroker.log.batch_positions import BatchPositions
@@ -23,9 +22,6 @@ from txbroker.wire.entries import read_header
 logger = logging.getLogger("txbroker.log")
 
 NO_TIMESTAMP = -1
-
-# A batch to be written: its size, first and last offset, and largest timestamp.
-Written: TypeAlias = tuple[int, int, int, int]
 
 
 class Segment:
@@ -247,25 +243,30 @@ class Segment:
             self._bytes_since_index += size
         self._places.written(base_offset, last_offset, position, size)
 
-    def append_all(self, records: Buffer, batches: Sequence[Written]) -> None:
-        """Write several batches at once. Errors as `append`."""
+    def append_all(
+        self, records: Buffer, first_offsets: list[int], last_offsets: list[int], places: list[int], max_timestamps: list[int]
+    ) -> None:
+        """Write several batches at once: the first and the last offset of each, position << 32 | size, and the largest timestamp.
+
+        Errors as `append`.
+        """
         position = self.size
         self.offset_index.make_room()
         self.time_index.make_room()
         self.file.append(records)
         self.size = position + len(records)
         if position == 0:
-            self._first_timestamp = batches[0][3]
-        latest = self.max_timestamp[0]
-        written = self._places.written
-        for size, base_offset, last_offset, max_timestamp in batches:
-            if max_timestamp > latest or self._bytes_since_index > self.index_interval_bytes:
-                self.note(position, size, last_offset, max_timestamp)
-                latest = self.max_timestamp[0]
-            else:
-                self._bytes_since_index += size
-            written(base_offset, last_offset, position, size)
-            position += size
+            self._first_timestamp = max_timestamps[0]
+        latest = max(max_timestamps)
+        known = self.max_timestamp[0]
+        if self._bytes_since_index + len(records) <= self.index_interval_bytes:
+            self._bytes_since_index += len(records)
+            if latest > known:
+                self._max_timestamp = latest, last_offsets[max_timestamps.index(latest)]
+        else:
+            for last_offset, place, max_timestamp in zip(last_offsets, places, max_timestamps, strict=True):
+                self.note(place >> 32, place & 0xFFFFFFFF, last_offset, max_timestamp)
+        self._places.written_all(first_offsets, last_offsets, places)
 
     def should_roll(self, size: int, max_timestamp: int, last_offset: int, now_ms: int, config: LogConfig, pending: int = 0) -> bool:
         """Whether a batch of `size` bytes must go into a new segment; `pending` bytes are about to be written before it."""

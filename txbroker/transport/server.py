@@ -133,13 +133,8 @@ class ServerTransport(tcp.Server):
             frame_end = position + _SIZE_BYTES + size
             if frame_end > end:
                 break
-            following = view[frame_end : end if size_max >= FRAME_MAX else frame_end]
-            taken = protocol.frame_received(view[position + _SIZE_BYTES : frame_end], following)
-            if taken:
-                position = frame_end
-                while taken > 1:  # it has taken frames that follow
-                    position += _SIZE_BYTES + SIZE.unpack_from(view, position)[0]
-                    taken -= 1
+            received = view[position : end if size_max >= FRAME_MAX else frame_end]
+            position += protocol.frame_received(view[position + _SIZE_BYTES : frame_end], received)
             if protocol.full:
                 why = self._send()
                 if protocol.full:

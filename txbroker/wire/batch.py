@@ -153,21 +153,22 @@ def _problem_of(header: BatchHeader, available: int) -> str:
     return f"a record batch has the unknown codec {header.attributes & CODEC_MASK}"
 
 
-_crc32c: Callable[[memoryview], int] | None = None
+_crc32c: Callable[[Buffer], int] | None = None
 
 
-def _load_crc32c() -> Callable[[memoryview], int]:
-    """Import on first use: importing the package takes 20 ms of the start."""
+def crc32c_function() -> Callable[[Buffer], int]:
+    """The CRC-32C of bytes. It is imported on first use: importing the package takes 20 ms of the start."""
     global _crc32c
-    import crc32c
+    if _crc32c is None:
+        import crc32c
 
-    _crc32c = crc32c.crc32c
+        _crc32c = crc32c.crc32c
     return _crc32c
 
 
 def check_crc(buffer: Buffer, position: int, header: BatchHeader) -> None:
     """Raise CorruptRecords unless the batch's CRC-32C is that of its bytes."""
-    crc = (_crc32c or _load_crc32c())(memoryview(buffer)[position + _ATTRIBUTES_POSITION : position + header.size])
+    crc = (_crc32c or crc32c_function())(memoryview(buffer)[position + _ATTRIBUTES_POSITION : position + header.size])
     if crc != header.crc:
         raise CorruptRecords(f"a record batch at {position} has the CRC {header.crc:#x}, its bytes have {crc:#x}")
 
@@ -206,5 +207,5 @@ def stamp_producer(
 
 def seal(buffer: bytearray | memoryview, position: int, size: int) -> None:
     """Write the CRC-32C of the batch of `size` bytes at `position` into it."""
-    crc = (_crc32c or _load_crc32c())(memoryview(buffer)[position + _ATTRIBUTES_POSITION : position + size])
+    crc = (_crc32c or crc32c_function())(memoryview(buffer)[position + _ATTRIBUTES_POSITION : position + size])
     _UINT32.pack_into(buffer, position + _CRC_POSITION, crc)

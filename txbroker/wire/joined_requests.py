@@ -6,47 +6,42 @@ write, and the checks that concern the partition are made once. Each request sti
 
 from __future__ import annotations
 
-import struct
-from typing import TypeAlias
+from typing import NamedTuple
 
-from txbroker.wire.known_requests import Known, KnownRequest
+from txbroker.wire.known_requests import NO_TAGS
+from txbroker.wire.record_walk import Place, find_requests
 
 # So many are handled together, if their frames are small: joining larger batches costs more than writing them one by one.
 JOINED_MAX = 16
 FRAME_MAX = 4096
 
-# The frame's size, the API key and version, and the correlation id.
-_BEGIN = struct.Struct(">iIi")
-_SIZE_BYTES = 4
-_FRAME_MIN = _BEGIN.size - _SIZE_BYTES
-
-# The correlation id, the records, and the size of the frame without them.
-JoinedRequest: TypeAlias = tuple[int, memoryview, int]
+# Frames that are looked for may be so much larger than the first one, on average.
+_GROWTH = 64
 
 
-def joined_requests(
-    frame: memoryview, correlation_id: int, following: memoryview, known: Known, found: KnownRequest, position: int, most: int
-) -> list[JoinedRequest]:
-    """The request in `frame`, and at most `most` - 1 that follow it at once and differ from it in their records only.
+class JoinedRequests(NamedTuple):
+    """Requests that differ in correlation id and records only; `data` has their frames, `taken` bytes, with their sizes."""
 
-    `found`: what it repeats, with its records. `position`: where the length of these is.
+    data: bytes
+    places: list[Place]
+    taken: int
+
+    @property
+    def size(self) -> int:
+        """The size of a frame without its records."""
+        _, begin, end = self.places[0]
+        return int.from_bytes(self.data[:4], "big") - (end - begin)
+
+
+def joined_requests(frame_size: int, received: memoryview, position: int, flexible: bool, most: int) -> JoinedRequests | None:
+    """The first request in `received`, and at most `most` - 1 that follow it and repeat it; None if none does.
+
+    `frame_size`: of the first, a known request. `position`: where the length of its records is.
     """
-    records = found.changing.records
-    joined = [(correlation_id, records, len(frame) - len(records))]
-    at, end = 0, len(following)
-    most = min(most, JOINED_MAX) if len(frame) <= FRAME_MAX else 1
-    while len(joined) < most and at + _BEGIN.size <= end:
-        size, _, correlation_id = _BEGIN.unpack_from(following, at)
-        at += _SIZE_BYTES
-        frame_end = at + size
-        if not _FRAME_MIN <= size <= FRAME_MAX or frame_end > end:
-            break
-        other = known.find(following[at:frame_end], position)
-        if other is not found:
-            if other is not None:
-                other.changing.records = b""  # a view of the frame, which is found again when it is its turn
-            break
-        records = found.changing.records
-        joined.append((correlation_id, records, size - len(records)))
-        at = frame_end
-    return joined
+    most = min(most, JOINED_MAX)
+    if frame_size > FRAME_MAX or most < 2:
+        return None
+    data = bytes(received[: most * (frame_size + _GROWTH)])
+    tail = NO_TAGS if flexible else b""
+    places = find_requests(data, position, tail, FRAME_MAX, most)
+    return JoinedRequests(data, places, places[-1][2] + len(tail)) if len(places) > 1 else None

@@ -23,7 +23,7 @@ _LENGTH = struct.Struct(">i")
 _OFFSET = struct.Struct(">q")
 
 # A flexible request ends with the empty tag sections of the partition, the topic and the request.
-_NO_TAGS = bytes(3)
+NO_TAGS = bytes(3)
 
 # A request with more bytes than this, without records, is not kept.
 BYTES_MAX = 512
@@ -125,7 +125,7 @@ class KnownProduces:
                     else:
                         length += (more - 1) << 7
                 end = size - 3
-                if begin + length - 1 != end or not length or frame[end:] != _NO_TAGS:
+                if begin + length - 1 != end or not length or frame[end:] != NO_TAGS:
                     return None
             else:
                 (length,) = _LENGTH.unpack_from(frame, position)
@@ -142,7 +142,7 @@ class KnownProduces:
         if len(holders) != 1:
             return None
         size = len(holders[0].records or b"")
-        tail = _NO_TAGS if self._flexible else b""
+        tail = NO_TAGS if self._flexible else b""
         length = write_uvarint(size + 1) if self._flexible else _LENGTH.pack(size)
         begin = len(frame) - len(tail) - size
         position = begin - len(length)

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from txbroker.api.encoded.encoded_response import EncodedResponse, Part
-from txbroker.errors import BrokerError
-from txbroker.log.log_results import Appended
+from txbroker.log.log_results import Appended, AppendedTogether
 from txbroker.wire import template
-from txbroker.wire.joined_requests import JoinedRequest
+from txbroker.wire.joined_requests import JoinedRequests
 from txbroker.wire.messages.produce import PartitionProduceResponse, ProduceRequest, ProduceResponse, TopicProduceData, TopicProduceResponse
 from txbroker.wire.template import Template
 
@@ -106,31 +105,17 @@ class ProduceResponses:
         return EncodedResponse([pack(*values, end)], size + 4)
 
     def encoded_together(
-        self, version: int, joined: Sequence[JoinedRequest], topic: TopicProduceData, index: int, results: Sequence[Appended | BrokerError]
+        self, version: int, joined: JoinedRequests, topic: TopicProduceData, index: int, appended: AppendedTogether
     ) -> EncodedResponse | None:
-        """The responses to several requests, one after the other; None if one of them failed, and as `encoded`."""
-        made = self._template(version)
+        """The responses to several requests, one after the other; None as `encoded`."""
+        made = self._templates.get(version) or self._template(version)
         if made is None:
             return None
         name = topic.name.encode() if made.by_name else topic.topic_id
         pack, size, (start, before_index, before_offsets, end) = made.layouts[len(name)]
-        frames: list[Part] = []
-        for (correlation_id, _, _), appended in zip(joined, results, strict=True):
-            if isinstance(appended, BrokerError):
-                return None
-            frames.append(
-                pack(
-                    size,
-                    correlation_id,
-                    start,
-                    name,
-                    before_index,
-                    index,
-                    before_offsets,
-                    appended.first_offset,
-                    appended.append_time_ms,
-                    appended.log_start_offset,
-                    end,
-                )
-            )
+        log_start_offset = appended.log_start_offset
+        frames: list[Part] = [
+            pack(size, place[0], start, name, before_index, index, before_offsets, first_offset, -1, log_start_offset, end)
+            for place, first_offset in zip(joined.places, appended.first_offsets, strict=True)
+        ]
         return EncodedResponse(frames, (size + 4) * len(frames))

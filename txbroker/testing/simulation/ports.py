@@ -181,11 +181,10 @@ class ServerTransport:
             frame_end = position + 4 + size
             if frame_end > len(received):
                 break
-            count = protocol.frame_received(memoryview(received[position + 4 : frame_end]), memoryview(received[frame_end:]))
-            for _ in range(count):
-                position += 4 + SIZE.unpack_from(received, position)[0]
+            count = protocol.frame_received(memoryview(received[position + 4 : frame_end]), memoryview(received[position:]))
             if not count:
                 break
+            position += count
             taken = True
         del received[:position]
         return taken
