@@ -23,7 +23,7 @@ RANKS = {
     "cluster": 3, "logtools": 3, "mirror": 3,
     "client_quotas": 4, "coordinators": 4, "groups": 4, "transactions": 4, "peers": 4,
     "api": 5,
-    "transport": 6, "connection": 6, "broker": 6, "maintenance": 6, "metrics": 6,
+    "transport": 6, "connection": 6, "turn_requests": 6, "broker": 6, "maintenance": 6, "metrics": 6,
     "tap": 7, "signals": 7, "startup": 7, "supervisor": 7, "log_output": 7, "cleaner_process": 7, "session_guard": 7,
     "child_processes": 7, "broker_processes": 7, "tree_process": 7,
     "cli": 8, "spark": 8, "testing": 8, "__main__": 8,

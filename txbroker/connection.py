@@ -13,8 +13,8 @@ for its response. Handlers of Produce and Fetch are exempt (`overlaps`) and over
   way, with one difference: a Fetch that is sent behind a Produce with acks=all, without waiting for the response, may be answered
   without these records, because they are not committed yet. Its next Fetch returns them.
 
-Small Produce requests that were received together, and differ in their records only, are handled together: one write appends the batches
-of all (`wire/joined_requests.py`). Each has the response that it would have alone.
+Small Produce requests that were received in one turn of the poller, and differ in their records only, are handled together: one write
+appends the batches of all (`turn_requests.py`). Each has the response that it would have alone.
 
 A client that exceeds a quota (`client_quotas/`) gets its response at once, with the throttle time; until that has passed, no more requests
 are taken from the connection (KIP-219).
@@ -35,6 +35,7 @@ from typing import Any
 from twisted.internet.defer import Deferred, fail
 from twisted.python.failure import Failure
 
+from txbroker.action_queue import ActionQueue
 from txbroker.api.encoded.cached_response import CachedResponse
 from txbroker.api.encoded.encoded_response import EncodedResponse, Part
 from txbroker.api.encoded.response_frame import Frame, response_frame
@@ -46,9 +47,10 @@ from txbroker.api.unsupported_features import Feature, UnsupportedFeature
 from txbroker.errors import BrokerError, ErrorCode, ProtocolError
 from txbroker.transport import other_protocols
 from txbroker.transport.interfaces import FrameTransport
+from txbroker.turn_requests import TurnRequests, handle_together
 from txbroker.wire.codec import encode_bytes
 from txbroker.wire.headers import API_VERSIONS_KEY, read_client_id, response_prefix
-from txbroker.wire.joined_requests import JoinedRequests, joined_requests
+from txbroker.wire.joined_requests import joined_requests
 from txbroker.wire.known_requests import Holder, Known, KnownRequest
 from txbroker.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
 from txbroker.wire.schema import Request, Response
@@ -59,6 +61,7 @@ log = logging.getLogger("txbroker.connection")
 _START = struct.Struct(">Ii")
 _SIZE_BYTES = 4
 _NOTHING = memoryview(b"")
+_NO_TURNS = TurnRequests(ActionQueue(lambda delay_s, call: None))
 
 # Requests of one connection that may wait for their response. Kafka serves one at a time; its producers send 5 before they wait, other
 # clients some dozens.
@@ -137,7 +140,9 @@ class Connection:
         "_slots",
         "_throttle",
         "_transport",
+        "_turn_requests",
         "_waiting_bytes",
+        "collected",
         "full",
         "output_bytes",
     )
@@ -146,8 +151,19 @@ class Connection:
     _session: Session
     _routes: Mapping[int, Route] | _FirstRoutes
 
-    def __init__(self, registry: Registry, *, in_flight_max: int = IN_FLIGHT_MAX, output_bytes_max: int = OUTPUT_BYTES_MAX) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        turn_requests: TurnRequests | None = None,
+        *,
+        in_flight_max: int = IN_FLIGHT_MAX,
+        output_bytes_max: int = OUTPUT_BYTES_MAX,
+    ) -> None:
+        """`turn_requests`: of all connections of the reactor; without it, requests are joined within a connection only."""
         self._registry = registry
+        self._turn_requests = turn_requests or _NO_TURNS
+        self.collected: KnownRequest | None = None
+        """What those of its requests repeat that wait for the end of the turn."""
         self._quotas = registry.quotas
         self._throttle: Throttle | None = None  # from the first request on for which there are quotas
         self._routes = _FirstRoutes(registry.routes, self._is_used)
@@ -210,6 +226,7 @@ class Connection:
         return output
 
     def bad_size(self, size: int, size_max: int) -> None:
+        self._turn_requests.handle()
         feature = other_protocols.feature(size)
         if feature is not None:
             self._refuse_protocol(feature)
@@ -227,9 +244,12 @@ class Connection:
         taken = len(frame) + _SIZE_BYTES
         if self._closing:
             return taken
+        turn = self._turn_requests
         try:
             key, correlation_id = _START.unpack_from(frame)
             route = self._routes[key]
+            if turn.waiting and route.joins is None:
+                turn.handle()
             if self._slots and (self._alone or not route.overlaps):
                 return self._hold_back()
             throttle = None
@@ -249,20 +269,21 @@ class Connection:
                     found = route.known.find(frame, position)
                     if found is not None:
                         request, holders, self._client_id = found.message, found.holders, found.client_id
-                        if len(received) > taken and throttle is None and route.joins is not None and route.joins(request):
-                            most = self._in_flight_max - len(self._slots)
-                            joined = joined_requests(taken - _SIZE_BYTES, received, position, route.flexible, most)
-                            if joined is not None:
-                                self._handle_together(joined, route, found, begun)
-                                return joined.taken
+                        if route.joins is not None and throttle is None and (turn.actions.collects or len(received) > taken):
+                            together = self._take(received, taken, route, found, position, begun)
+                            if together:
+                                return together
                         break
                 else:
                     request, holders = self._decode_unknown(frame, route, route.known)
         except ProtocolError as error:
+            turn.handle()
             if self._slots:
                 return self._hold_back()  # the requests before it get their responses
             self._refuse(frame, error)
             return taken
+        if turn.waiting:
+            turn.handle()
         context = RequestContext(route.api_key, route.api_version, correlation_id, self._client_id, self._session)
         response: Any  # Handled; the checks below are by class, which is faster
         try:
@@ -294,28 +315,52 @@ class Connection:
             self._time(begun, route, response)
         return taken
 
-    def _handle_together(self, joined: JoinedRequests, route: Route, found: KnownRequest, begun: float) -> None:
-        """Handle requests that differ in their records only."""
-        places = joined.places
-        route.count_untimed(len(places) - 1)
-        request = found.message
-        context = RequestContext(route.api_key, route.api_version, places[0][0], found.client_id, self._session)
+    def _take(self, received: memoryview, taken: int, route: Route, found: KnownRequest, position: int, begun: float) -> int:
+        """Have a request that repeats `found` handled together with others; the bytes of those taken, or 0: it must be handled alone."""
+        assert route.joins is not None
+        if not route.joins(found.message):
+            return 0
+        turn = self._turn_requests
+        if turn.actions.collects and not self._slots:
+            taken = turn.take(self, route, found, taken - _SIZE_BYTES, received, position, begun)
+        else:
+            most = self._in_flight_max - len(self._slots)
+            joined = joined_requests(taken - _SIZE_BYTES, received, position, route.flexible, most)
+            if joined is None or len(joined.places) == 1:
+                return 0
+            turn.handle()
+            count = len(joined.places)
+            route.count_untimed(count - 1)
+            taken = joined.taken
+            handle_together(route, found, joined, ((self, count),), begun)
+        if taken:
+            found.changing.records = b""  # the view of the frame ends here
+        return taken
+
+    def context(self, route: Route, found: KnownRequest, correlation_id: int) -> RequestContext:
+        """Of a request that repeats `found`."""
+        return RequestContext(route.api_key, route.api_version, correlation_id, found.client_id, self._session)
+
+    def put(self, frames: list[Part], size: int) -> None:
+        """Responses to requests that were handled together."""
+        self._put(frames, size)
+        self._transport.flush()
+
+    def handle(
+        self, route: Route, found: KnownRequest, correlation_id: int, request_size: int, call: Callable[[RequestContext], Handled]
+    ) -> None:
+        """Put the response that `call` returns. The request repeats `found`, and has `request_size` bytes without its records."""
+        context = self.context(route, found, correlation_id)
         response: Any
         try:
-            response = route.call_together(request, context, joined)
+            response = call(context)
         except Exception as error:
-            response = [self._failed(error, route, request, context.of(correlation_id)) for correlation_id, _, _ in places]
-        found.changing.records = b""  # the view of the frame ends here
-        if response.__class__ is EncodedResponse:
-            self._put(response.parts, response.size)
-        else:
-            for answer, (correlation_id, _, _) in zip(response, places, strict=True):
-                if isinstance(answer, Deferred):
-                    self._wait(answer, joined.size, route, request, context.of(correlation_id))
-                elif answer is not None:
-                    self._put(*self._encode(answer, route, request, context.of(correlation_id)))
-        if begun:
-            route.times.end(begun)
+            response = self._failed(error, route, found.message, context)
+        if isinstance(response, Deferred):
+            self._wait(response, request_size, route, found.message, context)
+        elif response is not None:
+            self._put(*self._encode(response, route, found.message, context))
+            self._transport.flush()
 
     def _hold_back(self) -> int:
         """Have the transport keep this frame until all requests before it are answered."""

@@ -142,10 +142,10 @@ def request(number: int, records: bytes, flexible: bool, same: bytes = b"\0\0\0\
 
 def compare_joined(data: bytes, flexible: bool, most: int, limits: tuple[int, int, int, int, bool]) -> None:
     tail = NO_TAGS if flexible else b""
-    places = record_walk.find_requests(data, POSITION, tail, FRAME_MAX, most)
+    places = record_walk.find_requests(data, POSITION, tail, FRAME_MAX, most, 0)
     joined = record_walk.join_batches(data, places, 100, 7000, 3, *limits)
     for other in OTHERS:
-        assert outcome(other.find_requests, data, POSITION, tail, FRAME_MAX, most) == places
+        assert outcome(other.find_requests, data, POSITION, tail, FRAME_MAX, most, 0) == places
         assert outcome(other.join_batches, data, places, 100, 7000, 3, *limits) == joined
     for _, begin, end in places:
         assert 0 < begin <= end <= len(data)
@@ -219,7 +219,9 @@ def test_requests_are_found_up_to_the_first_that_differs(flexible: bool) -> None
 
     def found(*frames: bytes, most: int = 16) -> list[int]:
         data = b"".join(frames)
-        places = record_walk.find_requests(data, POSITION, tail, 400, most)
+        places = record_walk.find_requests(data, POSITION, tail, 400, most, 0)
+        later = record_walk.find_requests(data, POSITION, tail, 400, most, 50)
+        assert later == [(number, begin + 50, end + 50) for number, begin, end in places]
         assert all(data[begin:end] in (small, larger, empty) for _, begin, end in places)
         return [number for number, _, _ in places]
 

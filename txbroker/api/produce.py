@@ -24,7 +24,7 @@ from txbroker.api.current_leaders import CurrentLeaders
 from txbroker.api.encoded.encoded_response import EncodedResponse
 from txbroker.api.encoded.produce_response import ProduceResponses
 from txbroker.api.produce_answers import ACKS_ALL, Outcome, ProduceAnswers, failure
-from txbroker.api.registry import Handled
+from txbroker.api.registry import NONE_JOINED, Handled, JoinedAnswers
 from txbroker.api.request_context import RequestContext
 from txbroker.api.request_counts import Errors
 from txbroker.api.unanswered_appends import Unanswered, UnansweredAppends
@@ -226,27 +226,25 @@ class ProduceHandler:
         records: Any = request.topic_data[0].partition_data[0].records
         return records is not None and not _has_producer(records)
 
-    def call_together(self, request: ProduceRequest, context: RequestContext, joined: JoinedRequests) -> EncodedResponse | list[Handled]:
+    def call_together(self, request: ProduceRequest, context: RequestContext, joined: JoinedRequests) -> JoinedAnswers:
         """Handle requests that differ in correlation id and records: one write for all batches that can be joined."""
         topic = request.topic_data[0]
         data = topic.partition_data[0]
         all_in_sync = request.acks == ACKS_ALL
-        answers: list[Handled] = []
         outcome = self._append_together(topic, data, all_in_sync, context, joined)
-        if outcome is not None:
-            partition, appended = outcome
-            first_offsets, last_offsets, log_start_offset, _ = appended
-            if len(first_offsets) == len(joined.places) and partition.acknowledged(last_offsets[-1], all_in_sync=all_in_sync):
-                encoded = self._responses.encoded_together(context.api_version, joined, topic, data.index, appended)
-                if encoded is not None:
-                    return encoded
-            for first, last, (correlation_id, _, _) in zip(first_offsets, last_offsets, joined.places, strict=False):
-                result = Appended(first, last, -1, log_start_offset)
-                answers.append(self._answer(request, [(topic, [(data, (partition, result))])], context.of(correlation_id)))
-        for correlation_id, begin, end in joined.places[len(answers) :]:
-            data.records = memoryview(bytearray(joined.data[begin:end]))
-            answers.append(self(request, context.of(correlation_id)))
-        return answers
+        if outcome is None:
+            return NONE_JOINED
+        partition, appended = outcome
+        first_offsets, last_offsets, log_start_offset, _ = appended
+        frames = None
+        if partition.acknowledged(last_offsets[-1], all_in_sync=all_in_sync):
+            frames = self._responses.encoded_together(context.api_version, joined.places, topic, data.index, appended)
+
+        def answer(number: int, context: RequestContext) -> Handled:
+            result = Appended(first_offsets[number], last_offsets[number], -1, log_start_offset)
+            return self._answer(request, [(topic, [(data, (partition, result))])], context)
+
+        return JoinedAnswers(len(first_offsets), frames, answer)
 
     def _append_together(
         self, topic: TopicProduceData, data: PartitionProduceData, all_in_sync: bool, context: RequestContext, joined: JoinedRequests
@@ -256,9 +254,10 @@ class ProduceHandler:
             return None
         try:
             partition = self._partition(topic, data, context)
-            return partition, partition.append_together(joined, self._now_ms(), all_in_sync=all_in_sync)
+            appended = partition.append_together(joined, self._now_ms(), all_in_sync=all_in_sync)
         except BrokerError:
             return None
+        return (partition, appended) if appended.first_offsets else None
 
     def _outcome(
         self,

@@ -15,8 +15,8 @@ A handler is an object with
     elements_max: int               optional: the elements of all arrays of a request, where a client's limit is too low
     failed(request, context, error) -> Response | None          optional: the response to a request that failed as a whole
     joins(request) -> bool          optional: whether requests that differ from this one in their records only may be handled together
-    call_together(request, context, joined) -> EncodedResponse | list[Handled]     with `joins`: handles them, and returns the response to
-                                    each, or all responses in one. `context` is the first one's
+    call_together(request, context, joined) -> JoinedAnswers    with `joins`: handles as many of them as possible, from the first one on.
+                                    `context` is the first one's; the others may be of other connections
     errors: Errors                  optional: the error codes of its responses, which it counts itself; otherwise they are counted here
 
 `__call__` returns a response, encoded already or not (api/encoded), a Deferred of one, or None if there is none (acks=0). Record views in
@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from twisted.internet.defer import Deferred
 
@@ -48,6 +48,17 @@ from txbroker.wire.schema import Request, Response, VersionRange, response_class
 
 Answer: TypeAlias = Response | EncodedResponse | CachedResponse
 Handled: TypeAlias = Answer | Deferred[Any] | None  # a Deferred of Answer | None; Deferred is invariant
+
+
+class JoinedAnswers(NamedTuple):
+    """What became of requests that were handled together: the first `done`; the others are to be handled alone.
+
+    `frames`: their response frames, all of one size; None: `answer(number, context)` returns what `__call__` would have.
+    """
+
+    done: int
+    frames: list[Part] | None
+    answer: Callable[[int, RequestContext], Handled]
 
 
 class Handler(Protocol):
@@ -100,7 +111,7 @@ class Route:
         self.name = f"{api_name(request)} v{version}"
         self.call: Callable[[Request, RequestContext], Handled] = handler.__call__
         self.joins: Callable[[Any], bool] | None = getattr(handler, "joins", None)
-        self.call_together: Callable[[Any, RequestContext, JoinedRequests], EncodedResponse | list[Handled]]
+        self.call_together: Callable[[Any, RequestContext, JoinedRequests], JoinedAnswers]
         self.call_together = getattr(handler, "call_together", _alone)
         self.failed: Callable[[Request, RequestContext, BrokerError], Response | None] | None = getattr(handler, "failed", None)
         self.record_holders: Callable[[Any], Sequence[Holder]] | None = getattr(handler, "record_holders", None)
@@ -259,5 +270,12 @@ def api_name(request: type[Request]) -> str:
     return request.__name__.removesuffix("Request")
 
 
-def _alone(request: Any, context: RequestContext, joined: JoinedRequests) -> list[Handled]:
-    raise TypeError("the handler takes requests one by one")
+def _not_joined(number: int, context: RequestContext) -> Handled:
+    raise TypeError("the request was not handled together with others")
+
+
+NONE_JOINED = JoinedAnswers(0, None, _not_joined)
+
+
+def _alone(request: Any, context: RequestContext, joined: JoinedRequests) -> JoinedAnswers:
+    return NONE_JOINED

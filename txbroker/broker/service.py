@@ -41,6 +41,7 @@ from txbroker.log.directories import LogDirectories
 from txbroker.log.loading import Progress
 from txbroker.log.log_config import LogConfig
 from txbroker.names import INTERNAL_TOPICS
+from txbroker.turn_requests import TurnRequests
 
 if TYPE_CHECKING:
     from txbroker.metrics.endpoint import MetricsEndpoint
@@ -197,7 +198,8 @@ class Broker:
         )
         self._on_stop("listeners", lambda: Deferred.fromCoroutine(listening.close()))
         listening.ports.file_gone(directories.check_file)
-        listening.bind(lambda: Connection(components.registry))
+        turn_requests = TurnRequests(actions)
+        listening.bind(lambda: Connection(components.registry, turn_requests))
         self.bound = listening.bound
         self._on_stop("components", components.stop)
         components.start()

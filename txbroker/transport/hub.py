@@ -153,12 +153,13 @@ class Hub:
                 member.flush_now()
         self.serving = False
 
-    def _begin_turn(self) -> None:
+    def _begin_turn(self, sockets: int) -> None:
         self.in_turn = True
-        self.actions.begin_turn()
+        self.actions.begin_turn(collects=sockets > 1)
 
     def _end_turn(self) -> None:
-        """Send the responses to the requests of the turn; then run its actions, and send the responses that they have completed."""
+        """Handle the requests that were collected, send the responses of the turn, then run its actions, and send their responses."""
+        self.actions.end_reading()
         self._flush_postponed()
         try:
             self.actions.end_turn()

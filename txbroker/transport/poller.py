@@ -43,8 +43,8 @@ class Member(Protocol):
 class Poller:
     """Serves its members from `start` to `stop`, while `reactor` runs."""
 
-    def __init__(self, reactor: Any, begin_turn: Callable[[], None], end_turn: Callable[[], None]) -> None:
-        """`begin_turn` and `end_turn` are called around each turn, in which the sockets that one poll has returned are served."""
+    def __init__(self, reactor: Any, begin_turn: Callable[[int], None], end_turn: Callable[[], None]) -> None:
+        """`begin_turn` and `end_turn` are called around each turn, in which the sockets that one poll has returned are served: so many."""
         self._reactor = reactor
         self._begin_turn = begin_turn
         self._end_turn = end_turn
@@ -109,7 +109,7 @@ class Poller:
         if not events:
             return 0
         members = self._members
-        self._begin_turn()
+        self._begin_turn(len(events))
         for fd, event in events:
             member = members.get(fd)
             if member is not None:

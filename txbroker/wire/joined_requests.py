@@ -20,7 +20,7 @@ _GROWTH = 64
 
 
 class JoinedRequests(NamedTuple):
-    """Requests that differ in correlation id and records only; `data` has their frames, `taken` bytes, with their sizes."""
+    """Requests that differ in correlation id and records only; `data` has their frames with their sizes, `taken` bytes."""
 
     data: bytes
     places: list[Place]
@@ -33,15 +33,18 @@ class JoinedRequests(NamedTuple):
         return int.from_bytes(self.data[:4], "big") - (end - begin)
 
 
-def joined_requests(frame_size: int, received: memoryview, position: int, flexible: bool, most: int) -> JoinedRequests | None:
-    """The first request in `received`, and at most `most` - 1 that follow it and repeat it; None if none does.
+def joined_requests(
+    frame_size: int, received: memoryview, position: int, flexible: bool, most: int, base: int = 0
+) -> JoinedRequests | None:
+    """The first request in `received`, and those that follow it and repeat it, at most `most` and JOINED_MAX; None if it is not small.
 
-    `frame_size`: of the first, a known request. `position`: where the length of its records is.
+    `frame_size`: of the first, a known request. `position`: where the length of its records is. `base`: the bytes that will be before
+    `data`, which places count.
     """
-    most = min(most, JOINED_MAX)
-    if frame_size > FRAME_MAX or most < 2:
+    if frame_size > FRAME_MAX:
         return None
+    most = min(most, JOINED_MAX)
     data = bytes(received[: most * (frame_size + _GROWTH)])
     tail = NO_TAGS if flexible else b""
-    places = find_requests(data, position, tail, FRAME_MAX, most)
-    return JoinedRequests(data, places, places[-1][2] + len(tail)) if len(places) > 1 else None
+    places = find_requests(data, position, tail, FRAME_MAX, most, base)
+    return JoinedRequests(data, places, places[-1][2] + len(tail) - base) if places else None

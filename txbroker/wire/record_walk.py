@@ -362,11 +362,11 @@ def _too_many_headers() -> BrokerError:
 Place = tuple[int, int, int]
 
 
-def find_requests(data: bytes, position: int, tail: bytes, frame_max: int, most: int) -> list[Place]:
+def find_requests(data: bytes, position: int, tail: bytes, frame_max: int, most: int, base: int) -> list[Place]:
     """The first requests in `data`, at most `most`, if they repeat the first one but for correlation id and records.
 
     `data` begins with the size of the first frame. The length of its records is at `position` in the frame, and `tail` follows them: the
-    empty tag sections of a flexible version, or nothing. No frame is larger than `frame_max`.
+    empty tag sections of a flexible version, or nothing. No frame is larger than `frame_max`. `base` is added to the places.
     """
     places: list[Place] = []
     route, same = data[4:8], data[12 : 4 + position]
@@ -395,7 +395,7 @@ def find_requests(data: bytes, position: int, tail: bytes, frame_max: int, most:
         end = begin + length
         if length < 0 or end + len(tail) != frame_end or not data.startswith(tail, end):
             break
-        places.append((correlation_id, begin, end))
+        places.append((correlation_id, base + begin, base + end))
         at = frame_end
     return places
 

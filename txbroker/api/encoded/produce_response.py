@@ -8,8 +8,8 @@ from typing import Any
 from txbroker.api.encoded.encoded_response import EncodedResponse, Part
 from txbroker.log.log_results import Appended, AppendedTogether
 from txbroker.wire import template
-from txbroker.wire.joined_requests import JoinedRequests
 from txbroker.wire.messages.produce import PartitionProduceResponse, ProduceRequest, ProduceResponse, TopicProduceData, TopicProduceResponse
+from txbroker.wire.record_walk import Place
 from txbroker.wire.template import Template
 
 NUMBERS_VERSION = 5  # from here on the base offset, the append time and the log start offset are side by side
@@ -105,17 +105,19 @@ class ProduceResponses:
         return EncodedResponse([pack(*values, end)], size + 4)
 
     def encoded_together(
-        self, version: int, joined: JoinedRequests, topic: TopicProduceData, index: int, appended: AppendedTogether
-    ) -> EncodedResponse | None:
-        """The responses to several requests, one after the other; None as `encoded`."""
+        self, version: int, places: Sequence[Place], topic: TopicProduceData, index: int, appended: AppendedTogether
+    ) -> list[Part] | None:
+        """The responses to several requests, whose correlation ids are in their `places`, up to the last that was appended.
+
+        None as `encoded`.
+        """
         made = self._templates.get(version) or self._template(version)
         if made is None:
             return None
         name = topic.name.encode() if made.by_name else topic.topic_id
         pack, size, (start, before_index, before_offsets, end) = made.layouts[len(name)]
         log_start_offset = appended.log_start_offset
-        frames: list[Part] = [
+        return [
             pack(size, place[0], start, name, before_index, index, before_offsets, first_offset, -1, log_start_offset, end)
-            for place, first_offset in zip(joined.places, appended.first_offsets, strict=True)
+            for place, first_offset in zip(places, appended.first_offsets, strict=False)
         ]
-        return EncodedResponse(frames, (size + 4) * len(frames))

@@ -100,9 +100,10 @@ class SimulatedPorts:
     def turn(self, serve: Callable[[], None]) -> None:
         """Serve a socket; then send the responses, run the actions of the turn, and send what these have completed."""
         self._in_turn = True
-        self.actions.begin_turn()
+        self.actions.begin_turn(collects=True)
         try:
             serve()
+            self.actions.end_reading()
             self._flush()
         finally:
             try:

@@ -1,0 +1,215 @@
+"""Produce requests that several connections send in one turn get the responses, and leave the log, as if each was received in its own."""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from twisted.internet.error import ConnectionLost
+from twisted.python.failure import Failure
+
+from tests.fuzz.inprocess import InProcessBroker
+from txbroker.action_queue import ActionQueue
+from txbroker.connection import Connection
+from txbroker.turn_requests import CONNECTIONS_MAX, REQUESTS_MAX
+from txbroker.wire.codec import encode_bytes
+from txbroker.wire.compression import Codec
+from txbroker.wire.headers import request_prefix
+from txbroker.wire.joined_requests import FRAME_MAX
+from txbroker.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from txbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from txbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from txbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from txbroker.wire.records import Record, build
+from txbroker.wire.schema import Request
+
+VERSION = 13
+CONNECTIONS = 6
+
+
+class Topics:
+    """Two brokers' topics have different ids."""
+
+    def __init__(self, broker: InProcessBroker) -> None:
+        configs = {"plain": {}, "synced": {"flush.messages": "2"}}
+        made = [
+            CreatableTopic(name=name, num_partitions=2, replication_factor=1, assignments=[],
+                           configs=[CreatableTopicConfig(name=key, value=value) for key, value in config.items()])
+            for name, config in configs.items()
+        ]  # fmt: skip
+        (created,) = broker.exchange([broker.frame(CreateTopicsRequest(topics=made, timeout_ms=5000), 7)])
+        self.ids = [topic.topic_id for topic in created.topics]
+        assert not any(topic.error_code for topic in created.topics)
+
+
+def _whole(message: Request, version: int, number: int) -> bytes:
+    body = encode_bytes(message, version)
+    return request_prefix(type(message), version, number, "tests", len(body)) + body
+
+
+def produce(topic_id: bytes, partition: int, records: bytes, number: int, acks: int = 1) -> bytes:
+    data = PartitionProduceData(index=partition, records=records)
+    topics = [TopicProduceData(topic_id=topic_id, partition_data=[data])]
+    return _whole(ProduceRequest(acks=acks, timeout_ms=1000, topic_data=topics), VERSION, number)
+
+
+def _batch(chance: random.Random) -> bytes:
+    kind = chance.randrange(20)
+    made = [Record(offset, 1_700_000_000_000, b"k", chance.randbytes(20)) for offset in range(chance.choice((1, 1, 1, 3)))]
+    if kind == 0:
+        return build(made, producer_id=5, producer_epoch=0, base_sequence=chance.randrange(3))
+    if kind == 1:
+        return build([Record(0, 1_700_000_000_000, b"k", bytes(FRAME_MAX))])
+    records = bytearray(build(made, codec=Codec.LZ4 if kind == 2 else Codec.NONE))
+    if kind == 3:
+        records[-1] ^= 1
+    return bytes(records)
+
+
+def _requests(chance: random.Random, topics: Topics, count: int, acks: int, reads: bool) -> list[bytes]:
+    """The requests of one connection. Reads wait for syncs, of which there are fewer when requests are handled together."""
+    made = []
+    for number in range(count):
+        topic_id, partition = topics.ids[0] if reads else chance.choice(topics.ids), chance.choice((0, 0, 0, 1))
+        kind = chance.randrange(30) if reads else 30
+        if kind == 0:
+            wanted = [ListOffsetsPartition(partition_index=partition, timestamp=-1)]
+            made.append(_whole(ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name="plain", partitions=wanted)]), 7, number))
+        elif kind == 1:
+            read = FetchPartition(partition=partition, fetch_offset=0, partition_max_bytes=1 << 20)
+            fetch = FetchRequest(
+                max_wait_ms=0, min_bytes=1, max_bytes=1 << 20, topics=[FetchTopic(topic_id=topics.ids[0], partitions=[read])]
+            )
+            made.append(_whole(fetch, 17, number))
+        else:
+            made.append(produce(bytes(16) if kind == 2 else topic_id, partition, _batch(chance), number, acks))
+    return made
+
+
+class Clients:
+    """Connections to one broker, what they have received and not handled yet, and their output."""
+
+    def __init__(self, broker: InProcessBroker, count: int) -> None:
+        self.broker = broker
+        self.connections: list[Connection] = [broker._connect()[0] for _ in range(count)]
+        self.waiting: list[deque[bytes]] = [deque() for _ in range(count)]
+        self.output = [b""] * count
+        self.actions: ActionQueue = self.connections[0]._turn_requests.actions
+        self.most_collected = 0
+
+    def turn(self, received: dict[int, Sequence[bytes]], *, collects: bool) -> None:
+        """Each connection receives some requests."""
+        self.actions.begin_turn(collects=collects)
+        for number, requests in received.items():
+            self.waiting[number].extend(requests)
+            self._serve(number)
+        self.actions.end_reading()
+        self.actions.end_turn()
+        for _ in range(20):
+            self.broker.reactor.advance(0.001)
+            for number in range(len(self.connections)):
+                self._serve(number)
+        assert not any(self.waiting)
+
+    def begin(self, request: bytes) -> None:
+        """Send a first request on each connection, which is decoded; those that repeat it are recognised."""
+        self.turn({number: [request] for number in range(len(self.connections))}, collects=False)
+        self.output = [b""] * len(self.connections)
+
+    def _serve(self, number: int) -> None:
+        connection, waiting = self.connections[number], self.waiting[number]
+        while waiting:
+            buffer = memoryview(bytearray(b"".join(waiting)))
+            taken = connection.frame_received(buffer[4 : len(waiting[0])], buffer)
+            buffer[:] = b"\xee" * len(buffer)  # the receive buffer is used again
+            while taken > 0:
+                taken -= len(waiting.popleft())
+            if connection.full:
+                break
+        self.most_collected = max(self.most_collected, connection._turn_requests.waiting)
+        parts: Any = connection.take_output()
+        self.output[number] += b"".join(part if isinstance(part, (bytes, memoryview)) else part.read() for part in parts)
+
+
+def _plain(output: bytes, topics: Topics) -> bytes:
+    for number, topic_id in enumerate(topics.ids):
+        output = output.replace(topic_id, bytes([number]) * 16)
+    return output
+
+
+def test_the_requests_of_a_turn_are_answered_as_single_ones() -> None:
+    one, other = InProcessBroker(), InProcessBroker()
+    try:
+        most = 0
+        topics, same = Topics(one), Topics(other)
+        for seed in range(60):
+            outputs = []
+            for broker, ids, collects in ((one, topics, True), (other, same, False)):
+                chance = random.Random(seed)
+                acks = chance.choice((1, -1))
+                clients = Clients(broker, CONNECTIONS)
+                for _ in range(8):
+                    chosen = chance.sample(range(CONNECTIONS), chance.randrange(1, CONNECTIONS))
+                    clients.turn(
+                        {number: _requests(chance, ids, chance.choice((1, 1, 2, 5)), acks, bool(seed % 2)) for number in chosen},
+                        collects=collects,
+                    )
+                assert not any(connection.in_flight for connection in clients.connections)
+                outputs.append([_plain(output, ids) for output in clients.output])
+                most = max(most, clients.most_collected)
+            assert outputs[0] == outputs[1], f"seed {seed}"
+        assert most > 3
+    finally:
+        one.close()
+        other.close()
+
+
+@pytest.mark.parametrize(("connections", "each"), [(CONNECTIONS_MAX + 3, 1), (REQUESTS_MAX // 16 + 2, 16)])
+def test_what_is_collected_is_handled_when_it_is_much(connections: int, each: int) -> None:
+    broker = InProcessBroker()
+    try:
+        topics = Topics(broker)
+        clients = Clients(broker, connections)
+        records = build([Record(0, 1_700_000_000_000, b"k", b"v")])
+        clients.begin(produce(topics.ids[0], 0, records, 0))
+        requests = [produce(topics.ids[0], 0, records, number) for number in range(each)]
+        clients.turn(dict.fromkeys(range(connections), requests), collects=True)
+        assert 3 < clients.most_collected < connections
+        offsets = [offset for output in clients.output for offset in _offsets(output)]
+        assert sorted(offsets) == list(range(connections, connections + connections * each))
+    finally:
+        broker.close()
+
+
+def _offsets(output: bytes) -> list[int]:
+    """The base offsets of responses, all of which are without error."""
+    found = []
+    while output:
+        end = 4 + struct.unpack_from(">i", output)[0]
+        # size, correlation id, tags, topics, topic id, partitions, index, error code
+        found.append(struct.unpack_from(">q", output, 4 + 4 + 1 + 1 + 16 + 1 + 4 + 2)[0])
+        output = output[end:]
+    return found
+
+
+def test_a_connection_that_is_lost_leaves_the_requests_of_others() -> None:
+    broker = InProcessBroker()
+    try:
+        topics = Topics(broker)
+        clients = Clients(broker, 3)
+        records = build([Record(0, 1_700_000_000_000, b"k", b"v")])
+        clients.begin(produce(topics.ids[0], 0, records, 0))
+        clients.actions.begin_turn(collects=True)
+        for connection in clients.connections:
+            buffer = memoryview(bytearray(produce(topics.ids[0], 0, records, 1)))
+            assert connection.frame_received(buffer[4:], buffer) == len(buffer)
+            assert not connection.output_bytes
+        clients.connections[1].connectionLost(Failure(ConnectionLost()))
+        clients.turn({}, collects=False)
+        assert [_offsets(clients.output[number]) for number in (0, 2)] == [[3], [5]]
+    finally:
+        broker.close()

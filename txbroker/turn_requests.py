@@ -1,0 +1,139 @@
+"""Produce requests that were received in one turn of the poller, and are handled together.
+
+Small requests that differ in correlation id and records only (`wire/joined_requests.py`) are collected while the sockets of a turn are
+read: those of one connection and of several. Once all are read, one call of the handler takes each group of such requests: the partition
+is checked once, and their batches are written at once.
+
+Clients see no other order. Requests of one connection are handled in their order, and what was collected is handled before any other
+request of any connection. Each request gets the response that it would get alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from txbroker.action_queue import ActionQueue
+from txbroker.api.registry import Handled, JoinedAnswers, Route
+from txbroker.api.request_context import RequestContext
+from txbroker.wire.joined_requests import JOINED_MAX, JoinedRequests, joined_requests
+from txbroker.wire.known_requests import KnownRequest
+from txbroker.wire.record_walk import Place
+
+if TYPE_CHECKING:
+    from txbroker.connection import Connection
+
+# What is collected is handled when it is from so many connections, or so many requests: their responses must not wait for long.
+CONNECTIONS_MAX = 32
+REQUESTS_MAX = 256
+
+
+class _Group:
+    """Requests that repeat each other: their frames, and the connections that have sent them, each with the number of its requests."""
+
+    __slots__ = ("begun", "frames", "members", "places", "route", "size")
+
+    def __init__(self, route: Route) -> None:
+        self.route = route
+        self.frames: list[bytes] = []
+        self.size = 0
+        self.places: list[Place] = []
+        self.members: list[tuple[Connection, int]] = []
+        self.begun = 0.0
+
+
+class TurnRequests:
+    """The requests that are collected in the present turn; `actions` knows turns. `waiting`: the connections that have sent them."""
+
+    def __init__(self, actions: ActionQueue) -> None:
+        self.actions = actions
+        self.waiting = 0
+        self._groups: dict[KnownRequest, _Group] = {}
+        actions.when_read = self.handle
+
+    def take(
+        self, connection: Connection, route: Route, found: KnownRequest, frame_size: int, received: memoryview, position: int, begun: float
+    ) -> int:
+        """Collect the first request in `received`, and those that follow and repeat it. Returns their bytes; 0: it must be handled now.
+
+        `frame_size`, `received`, `position`: see `joined_requests`. The connection has nothing in flight.
+        """
+        if connection.collected is not found and connection.collected is not None:
+            self.handle()  # responses keep the order of the requests
+        group = self._groups.get(found)
+        base = 0 if group is None else group.size
+        joined = joined_requests(frame_size, received, position, route.flexible, JOINED_MAX, base)
+        if joined is None:
+            return 0
+        if group is None:
+            group = self._groups[found] = _Group(route)
+        connection.collected = found
+        group.begun = group.begun or begun
+        count = len(joined.places)
+        route.count_untimed(count - 1)
+        group.frames.append(joined.data)
+        group.size += len(joined.data)
+        group.places += joined.places
+        group.members.append((connection, count))
+        self.waiting += 1
+        if self.waiting >= CONNECTIONS_MAX or len(group.places) >= REQUESTS_MAX:
+            self.handle()
+        return joined.taken
+
+    def handle(self) -> None:
+        """Handle what was collected."""
+        groups, self._groups = self._groups, {}
+        self.waiting = 0
+        for group in groups.values():
+            for connection, _ in group.members:
+                connection.collected = None
+        for found, group in groups.items():
+            joined = JoinedRequests(b"".join(group.frames), group.places, group.size)
+            handle_together(group.route, found, joined, group.members, group.begun)
+
+
+def handle_together(
+    route: Route, found: KnownRequest, joined: JoinedRequests, members: Sequence[tuple[Connection, int]], begun: float
+) -> None:
+    """Handle requests that repeat `found`. `members`: the connections that they are from, in this order, and the number of each."""
+    places = joined.places
+    answers: JoinedAnswers | None = None
+    failure: Exception | None = None
+    try:
+        answers = route.call_together(found.message, members[0][0].context(route, found, places[0][0]), joined)
+    except Exception as error:
+        failure = error
+    done, frames = (0, None) if answers is None else (answers.done, answers.frames)
+    end = 0
+    for connection, count in members:
+        at, end = end, end + count
+        if frames is not None and end <= done:
+            connection.put(frames[at:end], len(frames[0]) * count)
+        else:
+            for number in range(at, end):
+                call: Callable[[RequestContext], Handled]
+                if failure is not None:
+                    call = partial(_fail, failure)
+                elif answers is not None and number < done:
+                    call = partial(answers.answer, number)
+                else:
+                    call = partial(_alone, route, found, joined, number)
+                connection.handle(route, found, places[number][0], joined.size, call)
+    if begun:
+        route.times.end(begun)
+
+
+def _alone(route: Route, found: KnownRequest, joined: JoinedRequests, number: int, context: RequestContext) -> Handled:
+    """Handle one of the requests by itself."""
+    _, begin, end = joined.places[number]
+    before = found.changing.records  # of a request that has been recognised, and waits for these
+    found.changing.records = memoryview(bytearray(joined.data[begin:end]))
+    try:
+        return route.call(found.message, context)
+    finally:
+        found.changing.records = before
+
+
+def _fail(error: Exception, context: RequestContext) -> Handled:
+    raise error
