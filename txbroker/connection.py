@@ -135,6 +135,7 @@ class Connection:
         "_output_bytes_max",
         "_quotas",
         "_registry",
+        "_repeated",
         "_routes",
         "_session",
         "_slots",
@@ -162,8 +163,8 @@ class Connection:
         """`turn_requests`: of all connections of the reactor; without it, requests are joined within a connection only."""
         self._registry = registry
         self._turn_requests = turn_requests or _NO_TURNS
-        self.collected: KnownRequest | None = None
-        """What those of its requests repeat that wait for the end of the turn."""
+        self.collected: bytes | None = None
+        """The key of what its requests repeat that wait for the end of the turn (`turn_requests.py`)."""
         self._quotas = registry.quotas
         self._throttle: Throttle | None = None  # from the first request on for which there are quotas
         self._routes = _FirstRoutes(registry.routes, self._is_used)
@@ -184,6 +185,8 @@ class Connection:
         self._header_version = 0
         self._header_client_id: str | None = None
         self._client_id: str | None = None
+        # What its last requests repeat that were handled together: the next ones are compared with it first.
+        self._repeated: KnownRequest | None = None
         # Where the changing field was in earlier requests (wire/known_requests.py), the latest position first.
         self._known_positions: tuple[int, ...] = ()
 
@@ -265,13 +268,20 @@ class Connection:
             if route.known is None:
                 request = route.decode(frame[self._read_header(frame, route.request_header) :])
             else:
+                joins = route.joins is not None and throttle is None and (turn.actions.collects or len(received) > taken)
+                repeated = self._repeated
+                if joins and repeated is not None:
+                    together = self._take(received, taken, route, repeated, begun)
+                    if together:
+                        return together
                 for position in self._known_positions:
                     found = route.known.find(frame, position)
                     if found is not None:
                         request, holders, self._client_id = found.message, found.holders, found.client_id
-                        if route.joins is not None and throttle is None and (turn.actions.collects or len(received) > taken):
-                            together = self._take(received, taken, route, found, position, begun)
+                        if joins and found is not repeated and route.joins is not None and route.joins(request):
+                            together = self._take(received, taken, route, found, begun)
                             if together:
+                                found.changing.records = b""  # the view of the frame ends here
                                 return together
                         break
                 else:
@@ -315,26 +325,26 @@ class Connection:
             self._time(begun, route, response)
         return taken
 
-    def _take(self, received: memoryview, taken: int, route: Route, found: KnownRequest, position: int, begun: float) -> int:
-        """Have a request that repeats `found` handled together with others; the bytes of those taken, or 0: it must be handled alone."""
-        assert route.joins is not None
-        if not route.joins(found.message):
-            return 0
+    def _take(self, received: memoryview, taken: int, route: Route, found: KnownRequest, begun: float) -> int:
+        """Have the first request in `received`, of `taken` bytes, handled together with others, if it repeats `found`.
+
+        Returns the bytes of those taken; 0: it must be handled alone.
+        """
         turn = self._turn_requests
         if turn.actions.collects and not self._slots:
-            taken = turn.take(self, route, found, taken - _SIZE_BYTES, received, position, begun)
+            taken = turn.take(self, route, found, taken - _SIZE_BYTES, received, begun)
         else:
             most = self._in_flight_max - len(self._slots)
-            joined = joined_requests(taken - _SIZE_BYTES, received, position, route.flexible, most)
+            joined = joined_requests(taken - _SIZE_BYTES, received, found.key, route.flexible, most)
             if joined is None or len(joined.places) == 1:
+                self._repeated = None
                 return 0
             turn.handle()
             count = len(joined.places)
             route.count_untimed(count - 1)
             taken = joined.taken
             handle_together(route, found, joined, ((self, count),), begun)
-        if taken:
-            found.changing.records = b""  # the view of the frame ends here
+        self._repeated = found if taken else None
         return taken
 
     def context(self, route: Route, found: KnownRequest, correlation_id: int) -> RequestContext:

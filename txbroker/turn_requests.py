@@ -32,10 +32,11 @@ REQUESTS_MAX = 256
 class _Group:
     """Requests that repeat each other: their frames, and the connections that have sent them, each with the number of its requests."""
 
-    __slots__ = ("begun", "frames", "members", "places", "route", "size")
+    __slots__ = ("begun", "found", "frames", "members", "places", "route", "size")
 
-    def __init__(self, route: Route) -> None:
+    def __init__(self, route: Route, found: KnownRequest) -> None:
         self.route = route
+        self.found = found
         self.frames: list[bytes] = []
         self.size = 0
         self.places: list[Place] = []
@@ -49,26 +50,27 @@ class TurnRequests:
     def __init__(self, actions: ActionQueue) -> None:
         self.actions = actions
         self.waiting = 0
-        self._groups: dict[KnownRequest, _Group] = {}
+        self._groups: dict[bytes, _Group] = {}  # by the key of the known request
         actions.when_read = self.handle
 
     def take(
-        self, connection: Connection, route: Route, found: KnownRequest, frame_size: int, received: memoryview, position: int, begun: float
+        self, connection: Connection, route: Route, found: KnownRequest, frame_size: int, received: memoryview, begun: float
     ) -> int:
-        """Collect the first request in `received`, and those that follow and repeat it. Returns their bytes; 0: it must be handled now.
+        """Collect the first requests in `received` if they repeat `found`. Returns their bytes; 0: the first one must be handled now.
 
-        `frame_size`, `received`, `position`: see `joined_requests`. The connection has nothing in flight.
+        `frame_size`: of the first. The connection has nothing in flight.
         """
-        if connection.collected is not found and connection.collected is not None:
+        key = found.key
+        if connection.collected != key and connection.collected is not None:
             self.handle()  # responses keep the order of the requests
-        group = self._groups.get(found)
+        group = self._groups.get(key)
         base = 0 if group is None else group.size
-        joined = joined_requests(frame_size, received, position, route.flexible, JOINED_MAX, base)
+        joined = joined_requests(frame_size, received, found.key, route.flexible, JOINED_MAX, base)
         if joined is None:
             return 0
         if group is None:
-            group = self._groups[found] = _Group(route)
-        connection.collected = found
+            group = self._groups[key] = _Group(route, found)
+        connection.collected = key
         group.begun = group.begun or begun
         count = len(joined.places)
         route.count_untimed(count - 1)
@@ -88,9 +90,9 @@ class TurnRequests:
         for group in groups.values():
             for connection, _ in group.members:
                 connection.collected = None
-        for found, group in groups.items():
+        for group in groups.values():
             joined = JoinedRequests(b"".join(group.frames), group.places, group.size)
-            handle_together(group.route, found, joined, group.members, group.begun)
+            handle_together(group.route, group.found, joined, group.members, group.begun)
 
 
 def handle_together(

@@ -33,18 +33,15 @@ class JoinedRequests(NamedTuple):
         return int.from_bytes(self.data[:4], "big") - (end - begin)
 
 
-def joined_requests(
-    frame_size: int, received: memoryview, position: int, flexible: bool, most: int, base: int = 0
-) -> JoinedRequests | None:
-    """The first request in `received`, and those that follow it and repeat it, at most `most` and JOINED_MAX; None if it is not small.
+def joined_requests(frame_size: int, received: memoryview, key: bytes, flexible: bool, most: int, base: int = 0) -> JoinedRequests | None:
+    """The first requests in `received`, at most `most` and JOINED_MAX, that repeat a known one; None if the first does not or is large.
 
-    `frame_size`: of the first, a known request. `position`: where the length of its records is. `base`: the bytes that will be before
-    `data`, which places count.
+    `frame_size`: of the first. `key`: of the known request. `base`: the bytes that will be before `data`, which places count.
     """
     if frame_size > FRAME_MAX:
         return None
     most = min(most, JOINED_MAX)
     data = bytes(received[: most * (frame_size + _GROWTH)])
     tail = NO_TAGS if flexible else b""
-    places = find_requests(data, position, tail, FRAME_MAX, most, base)
+    places = find_requests(data, key, tail, FRAME_MAX, most, base)
     return JoinedRequests(data, places, places[-1][2] + len(tail) - base) if places else None

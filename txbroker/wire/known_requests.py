@@ -40,11 +40,15 @@ class Holder(Protocol):
 
 
 class KnownRequest:
-    """A message, the client id of its header, the structs in it that have records, and the struct with the field that differs."""
+    """A message, the client id of its header, the structs in it that have records, and the struct with the field that differs.
 
-    __slots__ = ("changing", "client_id", "generation", "holders", "message")
+    `key`: its bytes that do not change.
+    """
 
-    def __init__(self, message: Request, client_id: str | None, changing: Any, holders: Sequence[Holder] = ()) -> None:
+    __slots__ = ("changing", "client_id", "generation", "holders", "key", "message")
+
+    def __init__(self, key: bytes, message: Request, client_id: str | None, changing: Any, holders: Sequence[Holder] = ()) -> None:
+        self.key = key
         self.message = message
         self.client_id = client_id
         self.changing = changing
@@ -87,16 +91,16 @@ class KnownRequests:
         found = self._newer.get(key) or self._older.get(key)
         if found is not None and found.generation != self._generation:
             self._older.pop(key, None)
-            self.keep(key, found)
+            self.keep(found)
         return found
 
-    def keep(self, key: bytes, known: KnownRequest) -> None:
+    def keep(self, known: KnownRequest) -> None:
         """Keep a request; the oldest ones make room."""
         if len(self._newer) >= self._newer_max:
             self._older, self._newer = self._newer, {}
             self._generation += 1
         known.generation = self._generation
-        self._newer[key] = known
+        self._newer[known.key] = known
 
 
 class KnownProduces:
@@ -148,7 +152,7 @@ class KnownProduces:
         position = begin - len(length)
         if not _BEGIN < position <= BYTES_MAX or frame[position:begin] != length or frame[begin + size :] != tail:
             return None
-        self._pool.keep(bytes(frame[:_ROUTE_END]) + frame[_BEGIN:position], KnownRequest(message, client_id, holders[0], holders))
+        self._pool.keep(KnownRequest(bytes(frame[:_ROUTE_END]) + frame[_BEGIN:position], message, client_id, holders[0], holders))
         return position
 
 
@@ -189,5 +193,5 @@ class KnownFetches:
         holder.fetch_offset = ~holder.fetch_offset
         position = body + next(at for at, (one, other) in enumerate(zip(encoded, inverted, strict=True)) if one != other)
         key = bytes(frame[:_ROUTE_END]) + frame[_BEGIN:position] + frame[position + 8 :]
-        self._pool.keep(key, KnownRequest(message, client_id, holder))
+        self._pool.keep(KnownRequest(key, message, client_id, holder))
         return position

@@ -29,9 +29,9 @@ cpdef Py_ssize_t decode_records(bytes data, Py_ssize_t position, Py_ssize_t coun
 
 @cython.locals(
     at=cython.Py_ssize_t, data_end=cython.Py_ssize_t, size=cython.longlong, frame_end=cython.longlong, begin=cython.Py_ssize_t,
-    end=cython.Py_ssize_t, length=cython.longlong, more=cython.longlong, route=bytes, same=bytes,
+    end=cython.Py_ssize_t, length=cython.longlong, more=cython.longlong, route=bytes, same=bytes, position=cython.Py_ssize_t,
 )
-cpdef list find_requests(bytes data, Py_ssize_t position, bytes tail, Py_ssize_t frame_max, Py_ssize_t most, Py_ssize_t base)
+cpdef list find_requests(bytes data, bytes key, bytes tail, Py_ssize_t frame_max, Py_ssize_t most, Py_ssize_t base)
 
 @cython.locals(
     begin=cython.Py_ssize_t, end=cython.Py_ssize_t, size=cython.longlong, base=cython.longlong, length=cython.longlong, magic=cython.int,

@@ -228,14 +228,16 @@ def _too_many_headers() -> BrokerError:
 Place = tuple[int, int, int]
 
 
-def find_requests(data: bytes, position: int, tail: bytes, frame_max: int, most: int, base: int) -> list[Place]:
-    """The first requests in `data`, at most `most`, if they repeat the first one but for correlation id and records.
+def find_requests(data: bytes, key: bytes, tail: bytes, frame_max: int, most: int, base: int) -> list[Place]:
+    """The first requests in `data`, at most `most`, if they differ in correlation id and records only.
 
-    `data` begins with the size of the first frame. The length of its records is at `position` in the frame, and `tail` follows them: the
-    empty tag sections of a flexible version, or nothing. No frame is larger than `frame_max`. `base` is added to the places.
+    `data` begins with the size of a frame. `key`: what each request begins with, but for the correlation id; the length of the records
+    follows. `tail` is behind these: the empty tag sections of a flexible version, or nothing. No frame is larger than `frame_max`. `base`
+    is added to the places.
     """
     places: list[Place] = []
-    route, same = data[4:8], data[12 : 4 + position]
+    route, same = key[:4], key[4:]
+    position = 4 + len(key)
     at, data_end = 0, len(data)
     while len(places) < most and at + 12 <= data_end:
         size, correlation_id = _read_request(data, at)
