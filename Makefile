@@ -26,7 +26,7 @@ $(VENV)/bin/python:
 EDITABLE := --config-settings editable_mode=compat -e
 
 # Compiled by Cython if there is a C compiler with Python's headers.
-COMPILED := txbroker/wire/record_walk.py txbroker/wire/record_walk.pxd
+COMPILED := txbroker/wire/record_loops.py txbroker/wire/record_loops.pxd
 
 $(VENV)/.installed: $(VENV)/bin/python setup.cfg setup.py pyproject.toml $(COMPILED)
 	@echo "== installing txbroker"
@@ -88,9 +88,9 @@ lint: $(VENV)/.installed-tests  ## check the code with ruff and mypy --strict
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy txbroker tests/support bench compat docs
 
-generated: venv  ## write txbroker/wire/record_walk.py from record_walk_source.py
-	@$(BIN)/python -m txbroker.wire.inline_varints < txbroker/wire/record_walk_source.py > $@.tmp
-	@mv $@.tmp txbroker/wire/record_walk.py
+generated: venv  ## write txbroker/wire/record_loops.py from record_loops_source.py
+	@$(BIN)/python -m txbroker.wire.inline_varints < txbroker/wire/record_loops_source.py > $@.tmp
+	@mv $@.tmp txbroker/wire/record_loops.py
 
 fuzz: $(VENV)/.installed-fuzz  ## fuzz frames and record batches for a bounded time (ARGS=...)
 	@$(BIN)/python -m tests.fuzz $(ARGS)

@@ -9,7 +9,7 @@ import os
 
 from setuptools import Extension, setup
 
-COMPILED = {"txbroker.wire.record_walk": "txbroker/wire/record_walk.py"}
+COMPILED = {"txbroker.wire.record_loops": "txbroker/wire/record_loops.py"}
 
 
 def extensions() -> list[Extension]:

@@ -55,7 +55,7 @@ BANNED_CALLS = {"open", "print", "input", "Random", "random.Random", "random.Sys
 # Entry points, which nothing imports, the metadata tree of tests, the source of a generated module, and what tests run.
 ENTRIES = {"txbroker.__main__", "txbroker.log.cleaner.worker", "txbroker.tap", "txbroker.cli.main",
            "txbroker.tree_process", "txbroker.cluster.tree.memory", "txbroker.cluster.tree.session_guard",
-           "txbroker.wire.inline_varints", "txbroker.wire.record_walk_source", "txbroker.testing.histories",
+           "txbroker.wire.inline_varints", "txbroker.wire.record_loops_source", "txbroker.testing.histories",
            "txbroker.testing.simulation.__main__"}  # fmt: skip
 MODULE_LINES_MAX = 600
 # What was to be done, and places of one machine.
@@ -312,7 +312,7 @@ def test_counts_have_singular_and_plural() -> None:
     assert COUNTED.search('f"{len(found)} records"') and COUNTED.search('"%d new members"')
     assert not COUNTED.search("""f"{amount(len(found), 'record')}\"""") and not COUNTED.search('"%d of %d bytes"')
     # The compiled walk over records is exempt: only a malformed batch gives its text.
-    assert [line for line in lines_with(COUNTED) if line.startswith("txbroker/") and "record_walk" not in line] == []
+    assert [line for line in lines_with(COUNTED) if line.startswith("txbroker/") and "record_loops" not in line] == []
 
 
 def test_plain_technical_english() -> None:

@@ -19,7 +19,7 @@ from txbroker.api.registry import Handled, JoinedAnswers, Route
 from txbroker.api.request_context import RequestContext
 from txbroker.wire.joined_requests import JOINED_MAX, JoinedRequests, joined_requests
 from txbroker.wire.known_requests import KnownRequest
-from txbroker.wire.record_walk import Place
+from txbroker.wire.record_loops import Place
 
 if TYPE_CHECKING:
     from txbroker.connection import Connection

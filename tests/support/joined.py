@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from txbroker.wire.joined_requests import JoinedRequests
-from txbroker.wire.record_walk import Place
+from txbroker.wire.record_loops import Place
 
 
 def joined(batches: Sequence[bytes | memoryview]) -> JoinedRequests:

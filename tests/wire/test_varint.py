@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from tests.wire.record_samples import fuzz
 from txbroker.errors import CorruptRecords
-from txbroker.wire.record_walk import read_unsigned
+from txbroker.wire.record_loops import read_unsigned
 from txbroker.wire.varint import encode_varint, read_varint
 
 

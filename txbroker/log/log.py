@@ -35,7 +35,7 @@ from txbroker.names import NULL_TOPIC_ID, TopicPartition, id_to_text
 from txbroker.wire.batch import CONTROL, BatchHeader, stamp
 from txbroker.wire.entries import EntryHeader, Scan
 from txbroker.wire.joined_requests import JoinedRequests
-from txbroker.wire.record_walk import join_batches
+from txbroker.wire.record_loops import join_batches
 from txbroker.wire.records import INT64_MAX
 
 logger = logging.getLogger("txbroker.log")

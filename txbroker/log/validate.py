@@ -10,7 +10,7 @@ has a producer id. Then its records:
   compacted topics and of topics with message.timestamp.before.max.ms. It also walks a batch whose header has a largest
   timestamp more than five minutes from the broker's clock, or below the base timestamp: batches that it does not walk can
   mislead retention and look-ups by time by five minutes at most.
-- `auto`, the default, is `full` where the walk is compiled (`wire/record_walk.py`) and `bounded` otherwise.
+- `auto`, the default, is `full` where the walk is compiled (`wire/record_loops.py`) and `bounded` otherwise.
 
 Records that cannot be read or decompressed are INVALID_RECORD. As in Kafka, a header whose largest timestamp is not that of its
 records is corrected, not refused: some clients never set it.

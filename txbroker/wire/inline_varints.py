@@ -1,4 +1,4 @@
-"""Generates `record_walk.py` from `record_walk_source.py`: `make generated`, a filter from standard input to standard output.
+"""Generates `record_loops.py` from `record_loops_source.py`: `make generated`, a filter from standard input to standard output.
 
 Each statement `x, position = read_unsigned(data, position, bits)` is replaced by the same code in place, which reads varints of one and
 two bytes without a call. In plain Python the calls would cost a fifth to a half of the walk (bench/LIMITS.md).
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import sys
 
-_HEADING = "# Generated from record_walk_source.py by `make generated`: change that file.\n"
+_HEADING = "# Generated from record_loops_source.py by `make generated`: change that file.\n"
 _CALL = re.compile(r"^( *)(\w+), position = read_unsigned\(data, position, (\d+)\)$", re.MULTILINE)
 _IN_PLACE = """\
 {i}{x} = data[position]

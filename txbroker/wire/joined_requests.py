@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from txbroker.wire.known_requests import NO_TAGS
-from txbroker.wire.record_walk import Place, find_requests
+from txbroker.wire.record_loops import Place, find_requests
 
 # So many are handled together, if their frames are small: joining larger batches costs more than writing them one by one.
 JOINED_MAX = 16

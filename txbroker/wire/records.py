@@ -1,6 +1,6 @@
 """The records inside a batch (magic 2): reading them within limits, and building batches from them.
 
-`record_walk.py` describes the layout of a record.
+`record_loops.py` describes the layout of a record.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from txbroker.errors import BrokerError, CorruptRecords, ErrorCode
 from txbroker.names import amount
-from txbroker.wire import record_walk
+from txbroker.wire import record_loops
 from txbroker.wire.batch import (
     CODEC_MASK,
     CONTROL,
@@ -24,14 +24,14 @@ from txbroker.wire.batch import (
     seal,
 )
 from txbroker.wire.compression import Codec, compress, decompress
-from txbroker.wire.record_walk import HEADERS_MAX, Decoded, check_records, decode_records, find_time
+from txbroker.wire.record_loops import HEADERS_MAX, Decoded, check_records, decode_records, find_time
 from txbroker.wire.varint import encode_varint
 
 # The broker reads no batch with more records than this: making one costs it a microsecond, in which it serves no other client, and a codec
 # packs millions of equal ones into a few kilobytes. The default of max.message.bytes holds 150,000 of the smallest records uncompressed.
 # A producer with more in a batch receives MESSAGE_TOO_LARGE, on which Java's splits the batch.
 RECORDS_MAX = 500_000
-WALK_IS_COMPILED = not record_walk.__file__.endswith((".py", ".pyc"))
+WALK_IS_COMPILED = not record_loops.__file__.endswith((".py", ".pyc"))
 _DECODED_AT_ONCE = 256  # records in memory while they are iterated
 
 INT32_MAX = 2**31 - 1

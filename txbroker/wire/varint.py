@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from txbroker.wire.compression import Buffer
-from txbroker.wire.record_walk import read_unsigned
+from txbroker.wire.record_loops import read_unsigned
 
 
 def read_varint(data: Buffer, position: int) -> tuple[int, int]:

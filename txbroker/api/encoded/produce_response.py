@@ -9,7 +9,7 @@ from txbroker.api.encoded.encoded_response import EncodedResponse, Part
 from txbroker.log.log_results import Appended, AppendedTogether
 from txbroker.wire import template
 from txbroker.wire.messages.produce import PartitionProduceResponse, ProduceRequest, ProduceResponse, TopicProduceData, TopicProduceResponse
-from txbroker.wire.record_walk import Place
+from txbroker.wire.record_loops import Place
 from txbroker.wire.template import Template
 
 NUMBERS_VERSION = 5  # from here on the base offset, the append time and the log start offset are side by side

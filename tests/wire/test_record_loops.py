@@ -18,7 +18,7 @@ from tests.support.cache import CHECKOUT
 from tests.support.odd_batches import CASES
 from tests.wire.record_samples import fuzz
 from txbroker.errors import BrokerError
-from txbroker.wire import record_walk, record_walk_source
+from txbroker.wire import record_loops, record_loops_source
 from txbroker.wire.batch import HEADER_SIZE
 from txbroker.wire.compression import Codec
 from txbroker.wire.inline_varints import generate
@@ -27,13 +27,13 @@ from txbroker.wire.known_requests import NO_TAGS
 from txbroker.wire.primitives import write_uvarint
 from txbroker.wire.records import WALK_IS_COMPILED, Record, build
 
-GENERATED = CHECKOUT / "txbroker" / "wire" / "record_walk.py"
-SOURCE = GENERATED.with_name("record_walk_source.py")
+GENERATED = CHECKOUT / "txbroker" / "wire" / "record_loops.py"
+SOURCE = GENERATED.with_name("record_loops_source.py")
 compiled_only = pytest.mark.skipif(not WALK_IS_COMPILED, reason="txbroker was installed without a C compiler")
 
 
 def _load_plain() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("plain_record_walk", GENERATED)
+    spec = importlib.util.spec_from_file_location("plain_record_loops", GENERATED)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -41,7 +41,7 @@ def _load_plain() -> ModuleType:
 
 
 PLAIN = _load_plain()
-OTHERS = [PLAIN, record_walk_source] if WALK_IS_COMPILED else [record_walk_source]
+OTHERS = [PLAIN, record_loops_source] if WALK_IS_COMPILED else [record_loops_source]
 LIMITS = st.sampled_from([-(2**63), -1, 0, 1, 5, 200, 2**31 - 1, 2**63 - 1])
 
 
@@ -66,13 +66,13 @@ def compare(data: bytes, position: int, end: int, count: int, time_min: int = 0,
         for view in (data, memoryview(data), bytearray(data)):
             for consecutive in (False, True):
                 arguments = (view, position, end, count, consecutive)
-                assert outcome(record_walk.check_records, *arguments) == outcome(other.check_records, *arguments)
+                assert outcome(record_loops.check_records, *arguments) == outcome(other.check_records, *arguments)
             timed = (view, position, end, count, time_min, offset_min)
-            assert outcome(record_walk.find_time, *timed) == outcome(other.find_time, *timed)
+            assert outcome(record_loops.find_time, *timed) == outcome(other.find_time, *timed)
             for bits in (32, 64):
-                assert outcome(record_walk.read_unsigned, view, position, bits) == outcome(other.read_unsigned, view, position, bits)
+                assert outcome(record_loops.read_unsigned, view, position, bits) == outcome(other.read_unsigned, view, position, bits)
         for headers_left in (0, 1, 100):
-            assert decoded(record_walk, data, position, count, headers_left) == decoded(other, data, position, count, headers_left)
+            assert decoded(record_loops, data, position, count, headers_left) == decoded(other, data, position, count, headers_left)
 
 
 def test_the_generated_module_is_current() -> None:
@@ -85,7 +85,7 @@ def test_the_plain_module_is_plain() -> None:
 
 @compiled_only
 def test_the_compiled_module_is_not_older_than_its_source() -> None:
-    compiled = Path(record_walk.__file__)
+    compiled = Path(record_loops.__file__)
     if compiled.parent == GENERATED.parent:
         for path in (GENERATED, GENERATED.with_suffix(".pxd")):
             assert compiled.stat().st_mtime >= path.stat().st_mtime, f"{path.name} was changed: make venv compiles it again"
@@ -142,8 +142,8 @@ def request(number: int, records: bytes, flexible: bool, same: bytes = KEY) -> b
 
 def compare_joined(data: bytes, flexible: bool, most: int, limits: tuple[int, int, int, int, bool]) -> None:
     tail = NO_TAGS if flexible else b""
-    places = record_walk.find_requests(data, KEY, tail, FRAME_MAX, most, 0)
-    joined = record_walk.join_batches(data, places, 100, 7000, 3, *limits)
+    places = record_loops.find_requests(data, KEY, tail, FRAME_MAX, most, 0)
+    joined = record_loops.join_batches(data, places, 100, 7000, 3, *limits)
     for other in OTHERS:
         assert outcome(other.find_requests, data, KEY, tail, FRAME_MAX, most, 0) == places
         assert outcome(other.join_batches, data, places, 100, 7000, 3, *limits) == joined
@@ -207,7 +207,7 @@ def test_the_results_for_any_bytes_of_requests_are_equal(data: bytes, flexible: 
     within = [(number, min(begin, len(data)), min(end, len(data))) for number, begin, end in places]
     for other in OTHERS:
         assert outcome(other.join_batches, data, within, 0, 0, 0, *limits) == outcome(
-            record_walk.join_batches, data, within, 0, 0, 0, *limits
+            record_loops.join_batches, data, within, 0, 0, 0, *limits
         )
 
 
@@ -219,8 +219,8 @@ def test_requests_are_found_up_to_the_first_that_differs(flexible: bool) -> None
 
     def found(*frames: bytes, most: int = 16) -> list[int]:
         data = b"".join(frames)
-        places = record_walk.find_requests(data, KEY, tail, 400, most, 0)
-        later = record_walk.find_requests(data, KEY, tail, 400, most, 50)
+        places = record_loops.find_requests(data, KEY, tail, 400, most, 0)
+        later = record_loops.find_requests(data, KEY, tail, 400, most, 50)
         assert later == [(number, begin + 50, end + 50) for number, begin, end in places]
         assert all(data[begin:end] in (small, larger, empty) for _, begin, end in places)
         return [number for number, _, _ in places]

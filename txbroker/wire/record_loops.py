@@ -1,5 +1,5 @@
-# Generated from record_walk_source.py by `make generated`: change that file.
-"""Records in a batch (magic 2) and small produce requests that were received together: the loops that walk them.
+# Generated from record_loops_source.py by `make generated`: change that file.
+"""Records in a batch (magic 2) and small produce requests that were received together: the loops over them.
 
 A record, all numbers zigzag varints: length of what follows | attributes (one byte, unused) | timestamp delta | offset delta |
 key length, key | value length, value | header count, and for each header name length, name, value length, value. A negative
@@ -12,9 +12,9 @@ needs.
 `find_requests` and `join_batches` do what `wire/joined_requests.py` and `log/validate.py` do, for many requests that repeat each other and
 hold nothing unusual. They raise no errors: they end before the first request that is different, which takes the usual way.
 
-txbroker uses `record_walk.py`, which is generated from `record_walk_source.py`: it reads varints of one and two bytes, nearly all of
+txbroker uses `record_loops.py`, which is generated from `record_loops_source.py`: it reads varints of one and two bytes, nearly all of
 them, in place instead of by a call (`inline_varints.py`). It is compiled by Cython where a compiler is there when txbroker is installed
-(`setup.py`; types in `record_walk.pxd`), and is plain Python otherwise: about 6 against 500 ns a record. All forms give the same results.
+(`setup.py`; types in `record_loops.pxd`), and is plain Python otherwise: about 6 against 500 ns a record. All forms give the same results.
 
 The functions for records raise CorruptRecords where they do not hold together, and IndexError where the data end within a record.
 """

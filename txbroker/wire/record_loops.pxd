@@ -1,4 +1,4 @@
-# Types for Cython, which compiles record_walk.py with them.
+# Types for Cython, which compiles record_loops.py with them.
 cimport cython
 
 @cython.locals(byte=cython.ulonglong, raw=cython.ulonglong, shift=cython.int)
