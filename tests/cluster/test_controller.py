@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from twisted.internet.defer import Deferred
 
-from tests.cluster.brokers import LISTENER, FakeCluster
+from tests.cluster.brokers import LISTENER, FakeCluster, registration
 from txbroker.cluster import node_paths
-from txbroker.cluster.broker_ids import report_log_dir_failure
+from txbroker.cluster.broker_ids import register, report_log_dir_failure
 from txbroker.cluster.controller.elect_leaders import ElectionType
 from txbroker.cluster.controller.term import ControllerTerm
 from txbroker.cluster.node_data import BrokerRegistration, PartitionState, TopicAssignment, decode_topic
@@ -310,6 +310,38 @@ def test_a_new_controller_continues_a_deletion() -> None:
     assert cluster.controller.epoch == 2
     assert cluster.result(cluster.observer.children(node_paths.TOPICS)) == []
     assert cluster.result(cluster.observer.children(node_paths.DELETE_TOPICS)) == []
+
+
+@pytest.mark.parametrize("expired", [True, False])
+def test_a_broker_that_no_request_reached_forgets_deleted_topics(expired: bool) -> None:
+    """When it registers again, or the next controller is elected: the one that has deleted the topic does not repeat its request then."""
+    cluster = cluster_of(1, 2, 3)
+    cluster.create_topic("t", (2,))
+    cluster.create_topic("u", (2,))
+    away = cluster.brokers.pop(3)
+    if expired:
+        cluster.trees.expire(away.tree)
+    cluster.result(cluster.admin.delete("t"))
+    assert cluster.result(cluster.observer.exists(node_paths.topic("t"))) is None
+    assert sorted(away.image.topics) == ["t", "u"]
+    cluster.brokers[3] = away
+    if expired:
+        away.epoch = None  # any one, until it knows its new one
+        cluster.result(register(cluster.trees.session(), 3, registration(3), 1234))
+        cluster.turns.run()
+    else:
+        cluster.kill(1)
+    assert sorted(away.image.topics) == ["u"]
+
+
+def test_brokers_do_not_forget_a_topic_whose_nodes_are_malformed() -> None:
+    cluster = cluster_of(1, 2)
+    cluster.create_topic("t", (2,))
+    cluster.create_topic("u", (2,))
+    cluster.result(cluster.observer.set(node_paths.topic("t"), b"?"))
+    cluster.result(cluster.observer.set(node_paths.state(TopicPartition("u", 0)), b"?"))
+    cluster.kill(1)
+    assert sorted(cluster.brokers[2].image.topics) == ["t", "u"]
 
 
 def test_a_restart_of_a_single_broker() -> None:

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from txbroker.cluster.image import ClusterImage, Endpoint, PartitionImage
+from txbroker.cluster.image import FULL, ClusterImage, Endpoint, PartitionImage
 from txbroker.wire.messages.update_metadata import (
     UpdateMetadataBroker,
     UpdateMetadataEndpoint,
@@ -88,6 +88,17 @@ def test_a_topic_that_is_deleted() -> None:
     assert image.topic("a") is image.topic_by_id(ID_A) is None
     assert list(image.topics) == ["b"]
     assert image.apply(update(topic("never", ID_A, partition(0, leader=-2)))).deleted == {"never"}
+
+
+def test_a_full_request_removes_the_topics_that_it_does_not_name() -> None:
+    image = ClusterImage()
+    image.apply(update(topic("a", ID_A, partition(0)), topic("b", ID_B, partition(0), partition(1))))
+    request = update(topic("b", ID_B, partition(1, leader=2)), topic("c", bytes(16), partition(0)))
+    request.type = FULL
+    changes = image.apply(request)
+    assert (changes.changed, changes.deleted) == (frozenset({"b", "c"}), frozenset({"a"}))
+    assert image.topic_by_id(ID_A) is None
+    assert sorted(image.topics) == ["b", "c"] and len(image.topics["b"].partitions) == 2
 
 
 def test_a_topic_of_the_same_name_under_another_id_is_another_topic() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from txbroker.cluster.controller.request_batch import ControllerRequest
 from txbroker.cluster.controller.waiting_requests import WaitingRequests
+from txbroker.cluster.image import FULL
 from txbroker.wire.codec import encode_bytes
 from txbroker.wire.messages.leader_and_isr import (
     LeaderAndIsrLiveLeader,
@@ -122,6 +123,17 @@ def test_a_log_that_was_to_be_created_is_still_created() -> None:
 def test_a_topic_that_was_created_again_is_another_one() -> None:
     (merged,) = taken(waiting_for(metadata("t", 0, 5), metadata("t", 0, 0, id_number=2)))
     assert states(merged) == [("t", 1, 0, 5), ("t", 2, 0, 0)]
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_full_request_stays_one(first: bool) -> None:
+    full, other = metadata("t", 0, 5), metadata("u", 0, 0)
+    full.type = FULL
+    (merged,) = taken(waiting_for(*((full, other) if first else (other, full))))
+    assert isinstance(merged, UpdateMetadataRequest)
+    assert merged.type == FULL
+    assert len(states(merged)) == 2
+    assert other.type != FULL, "the request of another broker"
 
 
 def test_requests_that_are_shared_with_other_brokers_do_not_change() -> None:

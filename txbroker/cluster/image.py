@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 NO_CONTROLLER = -1
 LEADER_DURING_DELETE = -2  # Kafka's LeaderAndIsr.LeaderDuringDelete: brokers forget the partition
+FULL = 2  # the type of a request that names all topics: brokers forget the others (KIP-866)
 
 
 class Endpoint(NamedTuple):
@@ -117,8 +118,17 @@ class ClusterImage:
         deleted: set[str] = set()
         for topic in request.topic_states:
             (changed if self._apply_topic(topic) else deleted).add(topic.topic_name)
+        if request.type == FULL:
+            deleted |= self._forget_others({topic.topic_name for topic in request.topic_states})
         self.version += 1
         return ImageChanges(frozenset(changed), frozenset(deleted), brokers_changed)
+
+    def _forget_others(self, named: set[str]) -> set[str]:
+        """Topics that were deleted while this broker got no requests, by a controller that has been replaced since."""
+        gone = self._topics.keys() - named
+        for name in gone:
+            self._names.pop(self._topics.pop(name).topic_id, None)
+        return gone
 
     def _apply_topic(self, state: UpdateMetadataTopicState) -> bool:
         """Returns whether the topic still has partitions."""

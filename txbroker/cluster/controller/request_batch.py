@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from txbroker.cluster.controller.controller_context import ControllerContext, LiveBroker
-from txbroker.cluster.image import LEADER_DURING_DELETE
+from txbroker.cluster.image import FULL, LEADER_DURING_DELETE
 from txbroker.cluster.node_data import PartitionState
 from txbroker.config.listeners import PROTOCOLS
 from txbroker.names import TopicPartition
@@ -49,6 +49,7 @@ class RequestBatch:
         self._context = context
         self._roles: dict[int, dict[TopicPartition, bool]] = {}  # by broker: partitions, and whether they are new
         self._metadata: dict[int, dict[TopicPartition, None]] = {}  # by broker: partitions, an ordered set
+        self._full: set[int] = set()  # brokers that get all partitions, and forget all other topics
         self._stops: dict[int, dict[TopicPartition, bool]] = {}  # by broker: partitions, and whether to delete them
         self._built: dict[tuple[TopicPartition, bool], LeaderAndIsrPartitionState] = {}  # all replicas get the same
 
@@ -58,11 +59,16 @@ class RequestBatch:
             self._roles.setdefault(broker, {})[topic_partition] = is_new
         self.metadata(self._context.brokers, [topic_partition])
 
-    def metadata(self, brokers: Iterable[int], partitions: Iterable[TopicPartition] = ()) -> None:
-        """Send the metadata of these partitions, and the live brokers, to these brokers."""
+    def metadata(self, brokers: Iterable[int], partitions: Iterable[TopicPartition] = (), *, full: bool = False) -> None:
+        """Send the metadata of these partitions, and the live brokers, to these brokers.
+
+        `full`: there are no other partitions. These brokers forget the topics that were deleted while no request reached them.
+        """
         wanted = dict.fromkeys(partitions)
         for broker in brokers:
             self._metadata.setdefault(broker, {}).update(wanted)
+            if full:
+                self._full.add(broker)
 
     def stop(self, broker: int, topic_partition: TopicPartition, *, delete: bool) -> None:
         """Stop a replica, and optionally delete its log."""
@@ -133,6 +139,7 @@ class RequestBatch:
                 built[key] = self._topic_states(partitions)
             request = UpdateMetadataRequest(
                 controller_id=self._controlling.broker_id,
+                type=FULL if broker_id in self._full else 0,
                 controller_epoch=self._controlling.epoch,
                 broker_epoch=live[broker_id].epoch,
                 topic_states=built[key],

@@ -23,7 +23,7 @@ from txbroker.cluster.controller.leader_balance import BalanceSettings, LeaderBa
 from txbroker.cluster.controller.leadership import Leadership
 from txbroker.cluster.controller.outgoing_requests import OutgoingRequests
 from txbroker.cluster.controller.reassignment import Outcomes, Reassignments, Targets
-from txbroker.cluster.controller.request_batch import ControllerRequest, Controlling
+from txbroker.cluster.controller.request_batch import ControllerRequest, Controlling, RequestBatch
 from txbroker.cluster.controller.topic_deletion import TopicDeletions
 from txbroker.cluster.node_data import (
     FEATURES,
@@ -84,6 +84,7 @@ class ControllerTerm:
         parts = self.context, self.leadership, self._nodes, self.outbox
         self.reassignments = Reassignments(*parts)
         self._admin_nodes = AdminNodes(tree, *parts, self.reassignments, self._enqueues)
+        self._malformed: set[str] = set()  # topics whose nodes cannot be read
         self._balance: LeaderBalance | None = None
         if balance is not None:
             enqueued = partial(enqueue, self)
@@ -270,7 +271,7 @@ class ControllerTerm:
     async def _brokers_started(self, brokers: Collection[int]) -> None:
         announcement = self.outbox.batch()
         announcement.metadata(self.context.brokers.keys() - brokers)
-        announcement.metadata(brokers, self.context.partitions())
+        self._add_everything(announcement, brokers)
         self.outbox.send(announcement)
         roles = self.outbox.batch()
         for topic_partition in self._with_state(self.context.partitions_on(brokers)):
@@ -285,8 +286,12 @@ class ControllerTerm:
     def _announce_brokers(self) -> None:
         # With all topics as they are: a broker that has just started would answer that they do not exist.
         batch = self.outbox.batch()
-        batch.metadata(self.context.brokers, self.context.partitions())
+        self._add_everything(batch, self.context.brokers)
         self.outbox.send(batch)
+
+    def _add_everything(self, batch: RequestBatch, brokers: Iterable[int]) -> None:
+        # Topics with nodes that cannot be read are not deleted: brokers must not forget them, nor the groups' offsets in them.
+        batch.metadata(brokers, self.context.partitions(), full=not (self._malformed or self._nodes.unreadable))
 
     def _restarted(self, written: Mapping[TopicPartition, Written]) -> dict[TopicPartition, set[int]]:
         """The members of ISRs that registered after the state was written: no controller has seen that they had stopped.
@@ -351,6 +356,7 @@ class ControllerTerm:
         names = set(await self._tree.children(node_paths.TOPICS, watch=self._topics_watch))
         for name in self.context.topics.keys() - names:
             self.context.forget_topic(name)  # not deleted by this controller: the tree was edited by hand
+        self._malformed.clear()  # these are read again
         topics = await self._read_topics(sorted(names - self.context.topics.keys()))
         for name, topic in topics.items():
             if topic.topic_id == NULL_TOPIC_ID:  # tools and controllers older than Kafka 2.8 create it without one
@@ -369,6 +375,7 @@ class ControllerTerm:
                 check_topic_name(name)
                 topics[name] = decode_topic(read[0])
             except (BrokerError, MalformedNode) as error:
+                self._malformed.add(name)
                 log.error("ignoring topic %s: %s", name, error)
         return topics
 

@@ -78,6 +78,8 @@ class _Merged:
         if isinstance(merged, LeaderAndIsrRequest) and isinstance(self._request, LeaderAndIsrRequest):
             leaders = {leader.broker_id: leader for leader in (*self._request.live_leaders, *merged.live_leaders)}
             merged.live_leaders = list(leaders.values())
+        if isinstance(merged, UpdateMetadataRequest) and isinstance(self._request, UpdateMetadataRequest):
+            merged.type = max(merged.type, self._request.type)  # with the later ones it still names all topics
         self._request = merged
 
     def request(self) -> ControllerRequest:

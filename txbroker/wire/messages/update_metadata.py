@@ -41,7 +41,7 @@ class UpdateMetadataBroker(Struct):
 class UpdateMetadataRequest(Request, key=6, versions="0-8", flexible="6+"):
     controller_id: Int32
     is_k_raft_controller: Bool = v("8+", default=False)
-    type: Int8 = v("8+", default=0, tag=0)
+    type: Int8 = v("8+", default=0, tag=0, ignorable=True)  # Kafka before 3.4 does not know it
     controller_epoch: Int32
     broker_epoch: Int64 = v("5+", default=-1, ignorable=True)
     ungrouped_partition_states: list[UpdateMetadataPartitionState] = v("0-4", factory=list)
