@@ -31,8 +31,9 @@ RETRIABLE = frozenset({
 
 @dataclass(slots=True)
 class Batch:
-    """`sequence`: of its first record, -1 without idempotence. `sent`: how often."""
+    """`number`: of the partition's batches. `sequence`: of its first record, -1 without idempotence. `sent`: how often."""
 
+    number: int
     values: list[bytes]
     sequence: int
     sent: int = 0
@@ -95,6 +96,7 @@ class _Lane:
         self._producer_epoch = -1
         self._sequence = producer.plan.first_sequence
         self._count = 0
+        self._batches = 0
         self._in_flight = 0
         self._acknowledged = False
         self._wake: Deferred[None] | None = None
@@ -110,7 +112,7 @@ class _Lane:
             batch = self._next_batch()
             self.unacknowledged.append(batch)
             if plan.idempotent:
-                if len(self.unacknowledged) >= self._in_flight_max or self._repeating:
+                if batch.number - self.unacknowledged[0].number + 1 >= self._in_flight_max or self._repeating:
                     await self._repeat()
                 else:
                     self._ledger.run(f"{self._producer.name} sends to {self.partition}", self._send_once(batch))
@@ -142,7 +144,8 @@ class _Lane:
             self._count += 1
             key = f"k{chance.randrange(plan.keys)}" if plan.keys else ""
             values.append(f"{key}/{self._producer.name}-{self.partition}-{self._count:05}".encode())
-        batch = Batch(values, self._sequence if plan.idempotent else -1)
+        self._batches += 1
+        batch = Batch(self._batches, values, self._sequence if plan.idempotent else -1)
         self._sequence = (self._sequence + len(values)) % SEQUENCES
         name = f"{self._producer.name}/{self.partition}"
         self._ledger.sent(name, self.partition, values, exact=plan.idempotent, keyed=bool(plan.keys))
@@ -150,7 +153,10 @@ class _Lane:
 
     @property
     def _in_flight_max(self) -> int:
-        """One until the first batch is acknowledged: a leader that knows nothing of a producer takes any sequence, as Kafka's does."""
+        """The most batches from the oldest unacknowledged one on, as a log remembers the last five of a producer.
+
+        One until the first batch is acknowledged: a leader that knows nothing of a producer takes any sequence, as Kafka's does.
+        """
         return self._plan.in_flight if self._acknowledged else 1
 
     @property
