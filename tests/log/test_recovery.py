@@ -89,6 +89,14 @@ def test_the_log_ends_before_an_impossible_base_offset(directory: DiskPath, fiel
     assert values(log) == everything[: log.log_end_offset]
 
 
+def test_what_is_read_again_counts_as_unsynced(directory: DiskPath) -> None:
+    """The recovery point on the disk may be older than a truncation: another batch is there now, and nothing says that it was synced."""
+    made(directory)
+    log = crashed(directory, recovery_point=9)
+    assert log.recovery_point == 7
+    assert [segment.base_offset for segment in log.segments] == [0, 7, 15]
+
+
 def test_segments_below_the_recovery_point_are_not_read(directory: DiskPath) -> None:
     _, everything = made(directory)
     corrupt(directory / f"{0:020d}.log", 70, b"\xff")

@@ -201,7 +201,7 @@ def test_a_crash_is_recovered_from_the_recovery_point_on(directory: DiskPath, ca
     assert "recovering 1 log of" in caplog.text
     found = again.get(T0)
     assert found is not None
-    assert (found.log_end_offset, found.recovery_point) == (1, 1)
+    assert (found.log_end_offset, found.recovery_point) == (1, 0), "the rest of that segment may be another one than was synced"
 
 
 def test_a_recovery_point_above_the_end_is_corrected(directory: DiskPath) -> None:

@@ -295,8 +295,9 @@ class Replicas:
         self._directories.fail(partition.log, error)
 
     def truncated(self, partition: Partition) -> None:
-        """Records from the log's end on are other records from now on: none of them has been cleaned."""
+        """Records from the log's end on are other records from now on: none of them has been cleaned or synced."""
         self._directories.cleaning.lower(partition.topic_partition, partition.log.log_end_offset)
+        self._directories.checkpoints.write_recovery_points()
 
     def directory_failed(self, directory: str, partitions: Sequence[TopicPartition]) -> None:
         """Take the partitions of a failed directory offline: requests for them receive KAFKA_STORAGE_ERROR."""

@@ -239,6 +239,8 @@ class Loader:
             if segment.base_offset <= self._recovery_point:
                 first = at
         base = self._segments[first].base_offset
+        # The file may be older than a truncation: an offset in it can be in the middle of a batch that was never synced.
+        self._recovery_point = min(self._recovery_point, base)
         self._snapshots.keep_only(lambda offset: offset <= base)
         self._producers_end = self._load_producers(base)
         if self._producers_end < base:
