@@ -29,7 +29,8 @@ _END_TXN = 26  # the API key
 # librdkafka 2.10 to 2.16 (confluentinc/librdkafka issues 5511 and 5456): if the coordinator of the group has left the metadata since the
 # last transaction, send_offsets_to_transaction waits without a timeout until the connection to some broker opens or closes, and only
 # then looks for the new coordinator. While it waits no connection is used, so that this limit closes them. It is longer than a fault lasts:
-# a connection that waits for a response counts as idle too.
+# a connection that waits for a response counts as idle too. The same happens when all brokers are away for a moment, and the client forgets
+# them to begin again with its bootstrap servers: it must not.
 _MAX_IDLE_MS = 20_000
 _DEBUG = "eos,broker,protocol"
 
@@ -70,7 +71,7 @@ class TransactionalProducing(FaultClient):
             producer = Producer({
                 "bootstrap.servers": self._bootstrap, "transactional.id": self.name, "transaction.timeout.ms": _TIMEOUT_MS,
                 "client.id": self.name, "reconnect.backoff.max.ms": 500, "linger.ms": 2, "connections.max.idle.ms": _MAX_IDLE_MS,
-                **self._log,
+                "metadata.recovery.strategy": "none", **self._log,
             })  # fmt: skip
             try:
                 producer.init_transactions(PATIENCE_S)
