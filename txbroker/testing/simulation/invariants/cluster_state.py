@@ -241,7 +241,12 @@ class ClusterState:
             self._violate("I1", f"{who}: {high_watermark - 1} is committed, and b{member} of the ISR has not synced it")
 
     def ended(self, host: BrokerHost) -> None:
-        """A process has ended."""
+        """A process has ended, perhaps in the middle of a step in which it has committed records and answered."""
+        for replica in self._replicas.get(host.id, {}).values():
+            partition, truth = replica.partition, self.truth(replica.partition)
+            if partition.is_leader:
+                epoch = partition.state.leader_epoch
+                truth.ends[epoch] = max(truth.ends.get(epoch, -1), partition.high_watermark)
         self._replicas.pop(host.id, None)
 
     def disk_lost(self, host: BrokerHost) -> None:
