@@ -597,6 +597,17 @@ def test_a_replica_that_can_be_written_again_leads_again() -> None:
     assert (cluster.state("t").leader, cluster.state("t").isr) == (1, (1,))
 
 
+def test_a_topic_is_deleted_although_the_disk_of_a_replica_was_full() -> None:
+    cluster = cluster_of(1, 2)
+    cluster.brokers[2].roles_error = lambda _: ErrorCode.KAFKA_STORAGE_ERROR
+    cluster.create_topic("t", (2,))
+    cluster.result(cluster.admin.delete("t"))
+    assert cluster.result(cluster.observer.children(node_paths.TOPICS)) == ["t"]
+    cluster.result(report_log_dir_failure(cluster.brokers[2].tree, 2))  # it asks for its roles again
+    assert cluster.result(cluster.observer.children(node_paths.TOPICS)) == []
+    assert cluster.result(cluster.observer.children(node_paths.DELETE_TOPICS)) == []
+
+
 def test_the_only_replica_is_on_a_failed_directory() -> None:
     cluster = cluster_of(1)
     cluster.create_topic("t", (1,))

@@ -51,7 +51,8 @@ def test_committed_and_aborted_transactions_as_they_must_be() -> None:
     run.add(2, asked=False, committed=False)
     run.add(3, copied=(2, 5))  # without an answer
     run.ledger.read("c", A, 0, run.value(1, A))
-    run.ledger.next_offset("g", SOURCE, 2, "x")
+    assert run.ledger.committed_offset("g", SOURCE) == 2 and run.ledger.committed_offset("other", SOURCE) == -1
+    run.ledger.next_offset("g", SOURCE, 2, 2, "x")
     assert run.at_end(1, 3) == [] and run.at_end(1) == []
 
 
@@ -92,7 +93,7 @@ def test_input_that_is_copied_twice_or_not_at_all(second: tuple[int, int], text:
 def test_an_offset_that_no_transaction_has_committed(offset: int) -> None:
     run = Transactions()
     run.add(1, committed=True, copied=(0, 2))
-    run.ledger.next_offset("g", SOURCE, offset, "x")
+    run.ledger.next_offset("g", SOURCE, offset, 2, "x")
     assert len(run.found) == 1 and f"offset {offset} of group g" in run.found[0]
 
 

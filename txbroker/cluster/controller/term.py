@@ -199,7 +199,11 @@ class ControllerTerm:
         for topic_partition in self._with_state(self.context.partitions_on(brokers)):
             if topic_partition.topic not in self.context.deleting:  # a role after the StopReplica would create the log again
                 batch.roles(brokers & set(self.context.assignment(topic_partition).replicas), topic_partition)
+                continue
+            for broker_id in brokers:  # whether it is offline shows the answer to the StopReplica
+                self.context.offline.get(broker_id, set()).discard(topic_partition)
         self.outbox.send(batch)
+        self._deletions.resume(brokers)
         for name in names:
             await self._delete(f"{node_paths.LOG_DIR_EVENTS}/{name}")
 

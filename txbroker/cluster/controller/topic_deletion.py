@@ -2,7 +2,8 @@
 
 Steps: (1) UpdateMetadata with leader -2 makes all brokers forget the topic; (2) its partitions lose their leaders in the tree;
 (3) StopReplica stops its replicas; (4) StopReplica deletes their logs; (5) when all replicas have confirmed, its nodes are removed, the
-deletion request last. A replica that is offline, or that fails to delete, delays step 5 until its broker restarts.
+deletion request last. A replica that is offline, or that fails to delete, delays step 5 until its broker restarts, or reports its log
+directories again.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class TopicDeletions:
         return remaining is not None and (broker_id, topic_partition) not in remaining
 
     def resume(self, brokers: Iterable[int]) -> None:
-        """These brokers have started: stop and delete their remaining replicas."""
+        """These brokers have started, or their disks have space again: stop and delete their remaining replicas."""
         started = set(brokers)
         self._stop([replica for topic in self._replicas.values() for replica in sorted(topic) if replica[0] in started])
 

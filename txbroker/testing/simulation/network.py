@@ -36,13 +36,14 @@ class Accepting:
 class Pipe:
     """One direction of a connection: what is put in is done at the other host, in order, after the latency of the link."""
 
-    __slots__ = ("_last_s", "_network", "_queue", "_waiting", "link")
+    __slots__ = ("_last_s", "_network", "_queue", "_scheduled", "_waiting", "link")
 
     def __init__(self, network: Network, link: Link) -> None:
         self.link = link
         self._network = network
         self._queue: deque[Callable[[], object]] = deque()
         self._last_s = 0.0
+        self._scheduled = 0  # arrivals
         self._waiting = False
 
     def put(self, arrival: Callable[[], object]) -> None:
@@ -55,9 +56,11 @@ class Pipe:
         network = self._network
         scheduler = network.scheduler
         self._last_s = time_s = max(self._last_s + 1e-6, scheduler.now_s + network.latency_s(self.link))
+        self._scheduled += 1
         scheduler.at(time_s, self._arrive)
 
     def _arrive(self) -> None:
+        self._scheduled -= 1
         if self._waiting:
             return
         if self.link in self._network.cut:
@@ -69,7 +72,7 @@ class Pipe:
     def healed(self) -> None:
         """The link is whole again."""
         self._waiting = False
-        for _ in self._queue:
+        for _ in range(len(self._queue) - self._scheduled):
             self._schedule()
 
 

@@ -89,14 +89,19 @@ class TransactionLedger:
             why = "was committed without an acknowledgement of this record"
         self._report("I9", f"{consumer} read {value!r} at {partition}@{offset}, and the transaction {transaction.name} {why}")
 
-    def next_offset(self, group: str, source: TopicPartition, offset: int, client: str) -> None:
-        """A group's offset was fetched after all of its transactions had ended, -1 for none."""
-        consumed = [sent for sent in self._all if sent.consumed is not None and sent.consumed[:2] == (group, source)]
-        least = max((sent.consumed.end for sent in consumed if sent.committed and sent.consumed), default=-1)
-        possible = {-1, *(sent.consumed.end for sent in consumed if sent.may_be_visible and sent.consumed)}
+    def committed_offset(self, group: str, source: TopicPartition) -> int:
+        """What a fetch of a group's offset must return at least that is asked for now; -1 for none."""
+        return max((sent.consumed.end for sent in self._of(group, source) if sent.committed and sent.consumed), default=-1)
+
+    def next_offset(self, group: str, source: TopicPartition, offset: int, least: int, client: str) -> None:
+        """A group's offset was fetched, -1 for none. `least`: what `committed_offset` was when it was asked for."""
+        possible = {-1, *(sent.consumed.end for sent in self._of(group, source) if sent.may_be_visible and sent.consumed)}
         if offset < least or offset not in possible:
             text = f"{client}: offset {offset} of group {group} for {source} is fetched"
             self._report("I9", f"{text}, and {least} was committed in a transaction; possible are {sorted(possible)}")
+
+    def _of(self, group: str, source: TopicPartition) -> list[Sent]:
+        return [sent for sent in self._all if sent.consumed is not None and sent.consumed[:2] == (group, source)]
 
     def check_end(self, visible: Mapping[TopicPartition, Mapping[bytes, int]]) -> None:
         """All transactions have ended. `visible`: the records of each partition with their offsets, as read_committed has them."""

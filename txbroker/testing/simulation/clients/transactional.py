@@ -249,7 +249,7 @@ class TransactionalClient:
         """None from a coordinator that does not know yet that there is another one: it answers what it knows, as in Kafka."""
         began = self._ledger.history.now()
         coordinator = await self._client.coordinator(group)
-        acting = self._ledger.acting_coordinator(group, coordinator)
+        acting, least = self._ledger.acting_coordinator(group, coordinator), self._ledger.transactions.committed_offset(group, source)
         asked = OffsetFetchRequestGroup(
             group_id=group, topics=[OffsetFetchRequestTopics(name=source.topic, partition_indexes=[source.partition])]
         )
@@ -263,7 +263,7 @@ class TransactionalClient:
             return None
         offset: int = found.committed_offset
         self._ledger.history.fetched(self.name, group, source, offset, began)
-        self._ledger.transactions.next_offset(group, source, offset, self.name)
+        self._ledger.transactions.next_offset(group, source, offset, least, self.name)
         return offset
 
 

@@ -122,7 +122,8 @@ class ClusterState:
         if len(known) > len(partitions):
             for name in [name for name in known if name not in partitions]:
                 del known[name]
-                self._ends.pop((host.id, name), None)
+                if not broker.components.replicas.is_offline(*name):  # else its log is as it was
+                    self._ends.pop((host.id, name), None)
 
     def _changed(self, host: BrokerHost, replica: Replica, before: Seen, now: Seen, *, started: bool = False) -> None:
         partition = replica.partition
