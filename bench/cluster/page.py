@@ -87,6 +87,7 @@ medians of {rounds} measurements. A ratio is txbroker's figure divided by Kafka'
 {works}
 
 All nine brokers, both ZooKeepers and the load generator share the cores. One process of txbroker uses one core.
+[LIMITS.md](LIMITS.md) explains the figures that miss their targets.
 """
 
 GROWTH_TEXT = f"""\
