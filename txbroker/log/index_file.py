@@ -111,6 +111,13 @@ class IndexFile:
         if self.count and not self._pending:
             self._mapped()  # else the look-up of the last entry may fail after the log write
 
+    @property
+    def last_key(self) -> int:
+        """The key of the last entry; -1 when there is none."""
+        if self._pending_keys:
+            return self._pending_keys[-1]
+        return int.from_bytes(self.entry(self.count - 1)[: self._key_bytes], "big") if self.count else -1
+
     def append(self, key: int, entry: bytes) -> None:
         """Add an entry in memory; its key must be larger than all others."""
         self._pending += entry

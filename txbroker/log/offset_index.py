@@ -27,10 +27,9 @@ class OffsetIndex(IndexFile):
 
     def add(self, offset: int, position: int) -> None:
         """Add an entry: a batch that ends with `offset` starts at `position`. Ignored unless it is above all others."""
-        if self.count and offset <= self.last[0]:
-            return
         relative = offset - self.base_offset
-        self.append(relative, ENTRY.pack(relative, position))
+        if relative > self.last_key:
+            self.append(relative, ENTRY.pack(relative, position))
 
     def lookup(self, offset: int) -> int:
         """A position at or before the batch that holds `offset`, as near as the index knows."""

@@ -170,11 +170,12 @@ class Segment:
 
     def note(self, position: int, size: int, last_offset: int, max_timestamp: int) -> None:
         """Update the indexes for a batch that is in the file, or is about to be, with an entry every `index_interval_bytes`."""
-        if max_timestamp > self.max_timestamp[0]:
-            self._max_timestamp = (max_timestamp, last_offset)
+        largest = self._max_timestamp or self.max_timestamp
+        if max_timestamp > largest[0]:
+            self._max_timestamp = largest = max_timestamp, last_offset
         if self._bytes_since_index > self.index_interval_bytes:
             self.offset_index.add(last_offset, position)
-            self.time_index.add(*self.max_timestamp)
+            self.time_index.add(*largest)
             self._bytes_since_index = 0
         self._bytes_since_index += size
 
