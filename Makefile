@@ -106,7 +106,7 @@ KIND ?= txbroker
 chaos: prepare  ## kill, pause, disconnect and fill brokers and ZooKeeper under load, and check what clients saw (MINUTES=10 KIND=txbroker|kafka-3.9 ARGS=...)
 	@$(BIN)/python -m tests.cluster_faults --minutes $(MINUTES) --kind $(KIND) $(ARGS)
 
-crash-transactions: prepare  ## kill the broker at every point of a transaction, fifty times; ARGS=--cluster: each of three brokers
+crash-transactions: prepare  ## kill the broker at every point of a transaction, fifty times; ARGS=--cluster: each of three brokers; ARGS=--applications: the same under applications
 	@$(BIN)/python -m tests.transactions $(ARGS)
 
 crash-mirror: prepare  ## kill the mirror, and its target, while it copies, repeatedly, and compare both clusters (ARGS=...)

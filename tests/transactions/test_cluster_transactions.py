@@ -78,7 +78,7 @@ def read(cluster: Cluster, topic: str, partitions: int, count: int) -> Counter[s
 
 
 def test_transactions_survive_their_coordinators_and_leaders(start_cluster: Callable[..., Cluster], name: str) -> None:
-    cluster = start_cluster(kinds=("txbroker",) * 3, overrides={"default.replication.factor": "3"})
+    cluster = start_cluster({"default.replication.factor": "3"})
     cluster.create_topic(name, 3)
     sender = producer(cluster, name)
     cluster.until_in_sync(name, STATE_TOPIC)
@@ -106,7 +106,7 @@ def test_transactions_survive_their_coordinators_and_leaders(start_cluster: Call
 
 def test_a_participant_that_is_away_and_a_coordinator_that_moves(start_cluster: Callable[..., Cluster], name: str) -> None:
     """The transaction is decided; the next one begins when its last partition has the marker, which the next coordinator sends."""
-    cluster = start_cluster(kinds=("txbroker",) * 3, overrides={"transaction.state.log.min.isr": "1"})
+    cluster = start_cluster({"transaction.state.log.min.isr": "1"})
     cluster.create_topic(f"{name}-everywhere", 1)
     sender = producer(cluster, name)
     cluster.until_in_sync(STATE_TOPIC)
@@ -140,9 +140,7 @@ def test_a_participant_that_is_away_and_a_coordinator_that_moves(start_cluster: 
 def test_an_unclean_election_that_cuts_a_marker_leaves_a_transaction_that_is_found_and_aborted(
     start_cluster: Callable[..., Cluster], name: str
 ) -> None:
-    cluster = start_cluster(
-        kinds=("txbroker",) * 3, overrides={"transaction.state.log.min.isr": "1", "auto.leader.rebalance.enable": "false"}
-    )
+    cluster = start_cluster({"transaction.state.log.min.isr": "1", "auto.leader.rebalance.enable": "false"})
     controller = cluster.controller()
     first, second = sorted(cluster.brokers.keys() - {controller})
     server = "--bootstrap-server", cluster.brokers[controller].address
