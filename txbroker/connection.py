@@ -129,7 +129,6 @@ class Connection:
         "_header_version",
         "_held_back",
         "_held_bytes",
-        "_in_flight_max",
         "_known_positions",
         "_output",
         "_output_bytes_max",
@@ -144,7 +143,9 @@ class Connection:
         "_turn_requests",
         "_waiting_bytes",
         "collected",
+        "collected_count",
         "full",
+        "in_flight_max",
         "output_bytes",
     )
 
@@ -164,11 +165,12 @@ class Connection:
         self._registry = registry
         self._turn_requests = turn_requests or _NO_TURNS
         self.collected: bytes | None = None
-        """The key of what its requests repeat that wait for the end of the turn (`turn_requests.py`)."""
+        """The key of what its requests repeat that wait for the end of the turn (`turn_requests.py`), and how many these are."""
+        self.collected_count = 0
         self._quotas = registry.quotas
         self._throttle: Throttle | None = None  # from the first request on for which there are quotas
         self._routes = _FirstRoutes(registry.routes, self._is_used)
-        self._in_flight_max = in_flight_max
+        self.in_flight_max = in_flight_max
         self._output_bytes_max = output_bytes_max
         self._output: list[Part] = []
         self.output_bytes = 0
@@ -334,7 +336,7 @@ class Connection:
         if turn.actions.collects and not self._slots:
             taken = turn.take(self, route, found, taken - _SIZE_BYTES, received, begun)
         else:
-            most = self._in_flight_max - len(self._slots)
+            most = self.in_flight_max - len(self._slots)
             joined = joined_requests(taken - _SIZE_BYTES, received, found.key, route.flexible, most)
             if joined is None or len(joined.places) == 1:
                 self._repeated = None
@@ -496,7 +498,7 @@ class Connection:
             self._closing
             or self._held_back
             or (self._throttle is not None and self._throttle.muted)
-            or len(self._slots) >= self._in_flight_max
+            or len(self._slots) >= self.in_flight_max
             or self.output_bytes + self._held_bytes > self._output_bytes_max
             or self._waiting_bytes > WAITING_BYTES_MAX
         )

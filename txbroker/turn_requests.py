@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from txbroker.action_queue import ActionQueue
 from txbroker.api.registry import Handled, JoinedAnswers, Route
 from txbroker.api.request_context import RequestContext
-from txbroker.wire.joined_requests import JOINED_MAX, JoinedRequests, joined_requests
+from txbroker.wire.joined_requests import JoinedRequests, joined_requests
 from txbroker.wire.known_requests import KnownRequest
 from txbroker.wire.record_loops import Place
 
@@ -65,21 +65,23 @@ class TurnRequests:
             self.handle()  # responses keep the order of the requests
         group = self._groups.get(key)
         base = 0 if group is None else group.size
-        joined = joined_requests(frame_size, received, found.key, route.flexible, JOINED_MAX, base)
+        room = connection.in_flight_max - connection.collected_count
+        joined = joined_requests(frame_size, received, key, route.flexible, room, base)
         if joined is None:
             return 0
+        count = len(joined.places)
         if group is None:
             group = self._groups[key] = _Group(route, found)
         connection.collected = key
+        connection.collected_count += count
         group.begun = group.begun or begun
-        count = len(joined.places)
         route.count_untimed(count - 1)
         group.frames.append(joined.data)
         group.size += len(joined.data)
         group.places += joined.places
         group.members.append((connection, count))
         self.waiting += 1
-        if self.waiting >= CONNECTIONS_MAX or len(group.places) >= REQUESTS_MAX:
+        if self.waiting >= CONNECTIONS_MAX or len(group.places) >= REQUESTS_MAX or count == room:
             self.handle()
         return joined.taken
 
@@ -90,6 +92,7 @@ class TurnRequests:
         for group in groups.values():
             for connection, _ in group.members:
                 connection.collected = None
+                connection.collected_count = 0
         for group in groups.values():
             joined = JoinedRequests(b"".join(group.frames), group.places, group.size)
             handle_together(group.route, group.found, joined, group.members, group.begun)

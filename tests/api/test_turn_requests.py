@@ -14,7 +14,7 @@ from twisted.python.failure import Failure
 
 from tests.fuzz.inprocess import InProcessBroker
 from txbroker.action_queue import ActionQueue
-from txbroker.connection import Connection
+from txbroker.connection import IN_FLIGHT_MAX, Connection
 from txbroker.turn_requests import CONNECTIONS_MAX, REQUESTS_MAX
 from txbroker.wire.codec import encode_bytes
 from txbroker.wire.compression import Codec
@@ -99,7 +99,7 @@ class Clients:
         self.waiting: list[deque[bytes]] = [deque() for _ in range(count)]
         self.output = [b""] * count
         self.actions: ActionQueue = self.connections[0]._turn_requests.actions
-        self.most_collected = 0
+        self.most_collected = self.most_in_flight = 0
 
     def turn(self, received: dict[int, Sequence[bytes]], *, collects: bool) -> None:
         """Each connection receives some requests."""
@@ -122,14 +122,13 @@ class Clients:
 
     def _serve(self, number: int) -> None:
         connection, waiting = self.connections[number], self.waiting[number]
-        while waiting:
+        while waiting and not connection.full:
             buffer = memoryview(bytearray(b"".join(waiting)))
             taken = connection.frame_received(buffer[4 : len(waiting[0])], buffer)
             buffer[:] = b"\xee" * len(buffer)  # the receive buffer is used again
             while taken > 0:
                 taken -= len(waiting.popleft())
-            if connection.full:
-                break
+            self.most_in_flight = max(self.most_in_flight, connection.in_flight)
         self.most_collected = max(self.most_collected, connection._turn_requests.waiting)
         parts: Any = connection.take_output()
         self.output[number] += b"".join(part if isinstance(part, (bytes, memoryview)) else part.read() for part in parts)
@@ -181,6 +180,20 @@ def test_what_is_collected_is_handled_when_it_is_much(connections: int, each: in
         assert 3 < clients.most_collected < connections
         offsets = [offset for output in clients.output for offset in _offsets(output)]
         assert sorted(offsets) == list(range(connections, connections + connections * each))
+    finally:
+        broker.close()
+
+
+def test_no_more_requests_are_in_flight_than_a_connection_may_have() -> None:
+    broker = InProcessBroker()
+    try:
+        topics = Topics(broker)
+        clients = Clients(broker, 2)
+        records = build([Record(0, 1_700_000_000_000, b"k", b"v")])
+        clients.begin(produce(topics.ids[1], 0, records, 0))
+        clients.turn({0: [produce(topics.ids[1], 0, records, number) for number in range(3 * IN_FLIGHT_MAX)]}, collects=True)
+        assert clients.most_in_flight == IN_FLIGHT_MAX
+        assert _offsets(clients.output[0]) == list(range(2, 2 + 3 * IN_FLIGHT_MAX))
     finally:
         broker.close()
 
