@@ -53,11 +53,14 @@ class RequestBatch:
         self._stops: dict[int, dict[TopicPartition, bool]] = {}  # by broker: partitions, and whether to delete them
         self._built: dict[tuple[TopicPartition, bool], LeaderAndIsrPartitionState] = {}  # all replicas get the same
 
-    def roles(self, brokers: Iterable[int], topic_partition: TopicPartition, *, is_new: bool = False) -> None:
-        """Send the partition's leader and ISR to these replicas, and its metadata to all brokers."""
+    def roles(
+        self, brokers: Iterable[int], topic_partition: TopicPartition, *, is_new: bool = False, is_announced: bool = False
+    ) -> None:
+        """Send the partition's leader and ISR to these replicas, and its metadata to all brokers unless they have it (`is_announced`)."""
         for broker in brokers:
             self._roles.setdefault(broker, {})[topic_partition] = is_new
-        self.metadata(self._context.brokers, [topic_partition])
+        if not is_announced:
+            self.metadata(self._context.brokers, [topic_partition])
 
     def metadata(self, brokers: Iterable[int], partitions: Iterable[TopicPartition] = (), *, full: bool = False) -> None:
         """Send the metadata of these partitions, and the live brokers, to these brokers.

@@ -312,8 +312,8 @@ class ControllerTerm:
         return restarted
 
     async def _take_over_partitions(self, restarted: Mapping[TopicPartition, Collection[int]]) -> None:
-        """After an election: correct every state, then send it to all replicas and brokers."""
-        suspects = self._newly_suspected()
+        """After an election: correct every state, and send all to their replicas, and those that have changed to all brokers."""
+        suspects, announced = self._newly_suspected(), dict(self.context.states)
         await self.leadership.replace_restarted(restarted)
         elected = await self.leadership.elect_led_offline()
         await self.leadership.shrink(tp for tp in self.context.partitions() if tp.topic not in self.context.deleting)
@@ -321,8 +321,9 @@ class ControllerTerm:
         new = set(elected.new)
         batch = self.outbox.batch()
         for topic_partition in self._with_state(self.context.partitions()):
-            batch.roles(self.context.online(topic_partition), topic_partition, is_new=topic_partition in new)
-        batch.metadata(self.context.brokers, self.context.partitions())
+            is_announced = self.context.states[topic_partition] == announced.get(topic_partition)
+            online = self.context.online(topic_partition)
+            batch.roles(online, topic_partition, is_new=topic_partition in new, is_announced=is_announced)
         self.outbox.send(batch)
 
     async def _bring_up(self, partitions: Iterable[TopicPartition]) -> None:
