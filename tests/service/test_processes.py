@@ -66,7 +66,13 @@ def serve(server: Processes, name: str, partition: int, start: int) -> list[int]
                     return True
         return False
 
-    until(attempt, "the leader of the partition acknowledges")
+    def served() -> bool:
+        try:
+            return attempt()
+        except OSError:
+            return False  # it has not started again yet
+
+    until(served, "the leader of the partition acknowledges")
     return sent
 
 
