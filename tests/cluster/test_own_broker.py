@@ -11,21 +11,23 @@ import pytest
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 
-from tests.cluster.test_replicas import OWN, ReplicasHarness
+from tests.cluster.test_replicas import OTHER, OWN, ReplicasHarness
 from tests.log_directories.support import NOW, TOPIC_ID
 from tests.support.fakes.faulty_disk import WRITES
-from txbroker.cluster.image import ClusterImage
+from txbroker.cluster.image import FULL
 from txbroker.cluster.own_broker import PARTITIONS_PER_TURN, RETRY_S, ROLES_PER_TURN, OwnBroker
 from txbroker.cluster.partition import Partition
 from txbroker.errors import BrokerError, ErrorCode, StorageError
+from txbroker.names import TopicPartition
 from txbroker.wire.messages.leader_and_isr import (
     LeaderAndIsrPartitionState,
     LeaderAndIsrRequest,
     LeaderAndIsrResponse,
     LeaderAndIsrTopicState,
 )
+from txbroker.wire.messages.update_metadata import UpdateMetadataPartitionState, UpdateMetadataRequest, UpdateMetadataTopicState
 
-OTHER_ID = bytes(range(16))
+OTHER_ID = bytes(range(1, 17))
 
 
 class Configs:
@@ -42,7 +44,7 @@ class OwnBrokerHarness:
         self.epoch = -1
         self.asked_again: list[float] = []
         configs: Any = Configs()
-        self.image = ClusterImage()
+        self.image = self.harness.image
         self.own = OwnBroker(
             self.harness.replicas, self.image, configs, lambda: NOW, lambda changes: None, self.clock, lambda: self.epoch, self._ask_again
         )
@@ -121,6 +123,28 @@ def test_a_defect_in_one_partition_leaves_the_others_their_roles(
     assert [p.error_code for p in answer.topics[0].partition_errors] == [ErrorCode.NONE, ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.NONE]
     assert own.harness.replicas.get("t", 2).is_leader
     assert "t-1: failed to become leader or follower" in caplog.text and "a defect" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("change", "deleted"),
+    [
+        ({}, True), ({"leader_epoch": 4}, True), ({"topic_id": OTHER_ID}, False), ({"leader_epoch": 2}, False), ({"type": 0}, False),
+        ({"replicas": [OTHER, OWN]}, False), ({"isr": [OTHER, OWN]}, False), ({"leader": OWN}, False),
+    ],
+)  # fmt: skip
+def test_a_replica_that_only_others_have_is_deleted(own: OwnBrokerHarness, change: dict[str, Any], deleted: bool) -> None:
+    """When all metadata has come: the controller that has removed it did not reach this broker."""
+    own.lead(("t", TOPIC_ID, 1), leader_epoch=3)
+    fields: dict[str, Any] = {"leader": OTHER, "leader_epoch": 3, "isr": [OTHER], "replicas": [OTHER], "topic_id": TOPIC_ID, "type": FULL}
+    fields.update(change)
+    topic_id, kind = fields.pop("topic_id"), fields.pop("type")
+    state = UpdateMetadataPartitionState(partition_index=0, controller_epoch=2, zk_version=9, **fields)
+    topic = UpdateMetadataTopicState(topic_name="t", topic_id=topic_id, partition_states=[state])
+    request = UpdateMetadataRequest(controller_id=2, type=kind, controller_epoch=2, topic_states=[topic], live_brokers=[])
+    own.own.send(request).addBoth(own.answers.append)
+    assert own.answers[-1].error_code == ErrorCode.NONE
+    assert (own.harness.replicas.find("t", 0) is None) == deleted
+    assert (own.harness.broker.directories.get(TopicPartition("t", 0)) is None) == deleted
 
 
 def test_a_request_for_nothing_is_answered_and_its_controller_checked(own: OwnBrokerHarness) -> None:

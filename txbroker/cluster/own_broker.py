@@ -11,7 +11,7 @@ from txbroker.cluster.config_store import ConfigWatcher
 from txbroker.cluster.controller.request_batch import ControllerRequest
 from txbroker.cluster.controller_request_checks import check_values
 from txbroker.cluster.followers import UNKNOWN_EPOCH
-from txbroker.cluster.image import ClusterImage, ImageChanges
+from txbroker.cluster.image import FULL, ClusterImage, ImageChanges
 from txbroker.cluster.replicas import Replicas
 from txbroker.cluster.tree.interface import ConnectionLost, SessionExpired
 from txbroker.errors import BrokerError, ErrorCode
@@ -157,6 +157,8 @@ class OwnBroker:
         if changes.brokers:
             self._replicas.brokers_changed()
         self._image_changed(changes)
+        if request.type == FULL:
+            self._replicas.delete_unassigned()
         return UpdateMetadataResponse(error_code=ErrorCode.NONE)
 
 

@@ -167,6 +167,21 @@ class Replicas:
                 )
         return StopReplicaResponse(error_code=ErrorCode.NONE, partition_errors=errors)
 
+    def delete_unassigned(self) -> None:
+        """After all metadata has come: delete replicas that only other brokers have by now.
+
+        The controller that has removed them (a reassignment was cancelled, for example) was replaced before it reached this broker, and
+        the next one does not know of them. Kafka's controllers on ZooKeeper leave them.
+        """
+        for partition in list(self._partitions.values()):
+            name = partition.topic_partition
+            topic, known = self._image.topic(name.topic), self._image.partition(*name)
+            if topic is None or known is None or topic.topic_id != partition.log.topic_id or known.leader_epoch < partition.leader_epoch:
+                continue
+            if self.broker_id not in (known.leader, *known.replicas, *known.isr):
+                log.info("%s is deleted here: it is assigned to brokers %s", name, list(known.replicas))
+                _outcome(partial(self._stop, name, known.leader_epoch, True), f"{name}: failed to delete the replica")
+
     def check_controller(self, epoch: int) -> None:
         """Remember the newest controller epoch; STALE_CONTROLLER_EPOCH for an older one."""
         if epoch < self.controller_epoch:

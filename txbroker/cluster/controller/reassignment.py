@@ -11,7 +11,9 @@ are the differences. Its steps, after each of which another controller can conti
 5. When their brokers have answered, write the topic's node with the target. (Kafka does not wait: a removed leader that has not heard of
    its removal, because the controller died, serves on.)
 
-A cancellation is a reassignment to the origin. As in Kafka, a broker that is down in step 4 keeps the log of its removed replica.
+A cancellation is a reassignment to the origin. As in Kafka, a broker that is down in step 4 keeps the log of its removed replica. A
+broker that runs, and was not reached by the controller of the time, deletes it when the next one sends all metadata
+(`Replicas.delete_unassigned`).
 """
 
 from __future__ import annotations
