@@ -114,6 +114,10 @@ def test_two_members_with_one_partition_and_offsets_that_go_back() -> None:
     assert found.pop().startswith("I8 m is in generation 1 of g, and generation 2")
     ledger.fetched("g", A, 0, ledger.known("g", A), "m")
     assert found.pop().startswith("I8 m: offset 1 of g for t-0 is committed, and 0 is fetched")
+    ledger.accepted("g", 2, 2, "m")
+    assert not found
+    ledger.accepted("g", 1, 2, "m")
+    assert found.pop() == "I8 m has committed in generation 1 of g, after generation 2 had begun"
     ledger.fetched("g", A, 2, ledger.known("g", A), "m")
     assert "2 is fetched (1 was the last one tried)" in found.pop()
 

@@ -11,13 +11,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from txbroker.names import amount
+from txbroker.testing.simulation.bug_search import Search, search_all
 from txbroker.testing.simulation.bugs import BUGS, NOT_FOUND_YET
 from txbroker.testing.simulation.plan import Plan
 from txbroker.testing.simulation.run import Ran, fix_hashes, run_plan, run_seeds, silence
 from txbroker.testing.simulation.shrink import shrink
 from txbroker.testing.simulation.workloads import draw
 
-BUG_SEEDS = 200
+BUG_SEEDS = 300
 SHOWN_MAX = 20
 LINE_MAX = 200
 
@@ -31,15 +32,17 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--seed", type=int, metavar="SEED", help="run this one and print its trace")
     parser.add_argument("--shrink", action="store_true", help="with --seed: remove what the violation does not need, then print the trace")
     parser.add_argument("--bug", default="", choices=["", *BUGS], metavar="NAME", help="with a deliberate bug")
-    parser.add_argument("--bugs", action="store_true", help="switch every deliberate bug on in turn; exit status 1 if one is not found")
+    parser.add_argument("--bugs", action="store_true", help="look for every deliberate bug, or --bug; exit status 1 if one is not found")
     parser.add_argument("--bug-seeds", type=_positive, default=BUG_SEEDS, metavar="N", help=f"for each bug (default: {BUG_SEEDS})")
+    parser.add_argument("--table", action="store_true", help="with --bugs: find the first seed of each bug, and print the table")
     chosen = parser.parse_args(arguments)
     fix_hashes()
     silence()
     if chosen.seed is not None:
         return _replay(replace(draw(chosen.seed), bug=chosen.bug), smaller=chosen.shrink)
     if chosen.bugs:
-        return _find_bugs(range(chosen.first, chosen.first + chosen.bug_seeds), chosen.workers)
+        bugs = [chosen.bug] if chosen.bug else [bug for bug in BUGS if bug not in NOT_FOUND_YET]
+        return _find_bugs(bugs, range(chosen.first, chosen.first + chosen.bug_seeds), chosen.workers, table=chosen.table)
     return _run(range(chosen.first, chosen.first + chosen.seeds), chosen.workers, chosen.bug)
 
 
@@ -124,29 +127,22 @@ def _replay(plan: Plan, *, smaller: bool) -> int:
     return 1
 
 
-def _find_bugs(tried: range, workers: int) -> int:
-    missed = []
-    wanted = [name for name in BUGS if name not in NOT_FOUND_YET]
-    for number, name in enumerate(wanted):
-        _progress(f"{number} of {len(wanted)} bugs, now {name}")
-        found = find_bug(name, tried, workers)
+def _find_bugs(bugs: list[str], seeds: range, workers: int, *, table: bool) -> int:
+    found: list[Search] = []
+    missed: list[Search] = []
+    for done, search in enumerate(search_all(bugs, seeds=seeds, known=not table, workers=workers), 1):
+        (missed if search.seed is None else found).append(search)
         _progress("")
-        if found is None:
-            missed.append(name)
-            print(f"{name}: NOT FOUND in {amount(len(tried), 'seed')}", flush=True)
-        else:
-            seeds, failed = found
-            print(f"{name}: after {amount(seeds, 'seed')}, seed {failed.seed}, {failed.failed.splitlines()[0][:160]}", flush=True)
-    print(f"{len(wanted) - len(missed)} of {len(wanted)} bugs found" + (f"; missed: {', '.join(missed)}" if missed else ""))
+        print(search.line, flush=True)
+        _progress(f"{done} of {len(bugs)} bugs")
+    _progress("")
+    if table:
+        by_name = {search.bug: search for search in found}
+        print("\n".join(by_name[bug].row for bug in bugs if bug in by_name))
+        print("\n".join(f'    "{search.bug}": {search.seed},' for search in sorted(found)))
+    names = ", ".join(search.bug for search in missed)
+    print(f"{len(found)} of {len(bugs)} bugs found" + (f"; not found in {amount(len(seeds), 'seed')}: {names}" if missed else ""))
     return 1 if missed else 0
-
-
-def find_bug(name: str, tried: range, workers: int) -> tuple[int, Ran] | None:
-    """How many seeds it took to find a bug, and the seed that has found it."""
-    for count, ran in enumerate(run_seeds(tried, workers=workers, bug=name), 1):
-        if ran.failed:
-            return count, ran
-    return None
 
 
 if __name__ == "__main__":

@@ -14,12 +14,14 @@ from twisted.python.failure import Failure
 
 from txbroker.errors import NoSpace, StorageError
 from txbroker.testing.simulation.chance import stream
+from txbroker.testing.simulation.directed_faults import DIRECTED, run
 from txbroker.testing.simulation.ensemble import LAG_S, Server
 from txbroker.testing.simulation.host_disk import HostDisk
 from txbroker.testing.simulation.plan import CONTROLLER, LEADER, Fault
 
 if TYPE_CHECKING:
     from txbroker.testing.simulation.hosts import BrokerHost
+    from txbroker.testing.simulation.process import Process
     from txbroker.testing.simulation.world import World
 
 RESTART_S = 1.0  # a supervisor starts a process again that has ended itself
@@ -36,6 +38,7 @@ class Faults:
         self._chance = stream(world.plan.seed, "faults")
         self._held_down: dict[int, int] = {}  # hosts that a fault keeps from starting again
         self._disk_failed: set[int] = set()
+        self._paused_clients: list[Process] = []
         self._over = False
         self._left_out: BrokerHost | None = None  # it does not start again
 
@@ -47,9 +50,13 @@ class Faults:
     def _begin(self, fault: Fault) -> None:
         if self._over:
             return
-        begin = getattr(self, f"_{fault.kind}")
+        directed = DIRECTED.get(fault.kind)
         host = self._target(fault)
-        if begin(host, fault) is not False:
+        if directed is not None:
+            begun = run(self._world, directed(self._world, self, fault), lambda: self._over)
+        else:
+            begun = getattr(self, f"_{fault.kind}")(host, fault) is not False
+        if begun:
             self._world.counts[fault.kind] += 1
             self._world.trace.add(host.name, f"fault {fault.kind} for {fault.length_s:.1f} s")
 
@@ -78,6 +85,12 @@ class Faults:
         host.kill(silent=fault.detail < 0.3)
         self._down(host, fault.length_s)
         return None
+
+    def kill_for(self, host: BrokerHost, seconds: float) -> None:
+        """Kill a broker, and start it again after some time."""
+        self._world.trace.add(host.name, "is killed")
+        host.kill()
+        self._down(host, seconds)
 
     def _stop(self, host: BrokerHost, fault: Fault) -> bool | None:
         if not host.is_running:
@@ -119,18 +132,34 @@ class Faults:
         self._after(fault.length_s, process.resume)
         return None
 
+    def _pause_client(self, host: BrokerHost, fault: Fault) -> bool | None:
+        """A client stands still: what it sends afterwards may belong to a session, a generation or a leader of before."""
+        running = {broker.name for broker in self._world.hosts.values()}
+        clients = [process for process in self._world.processes if process.host not in running and not process.paused]
+        if not clients:
+            return False
+        process = clients[int(fault.detail * 1000) % len(clients)]
+        process.pause()
+        self._paused_clients.append(process)
+        self._world.trace.add(process.name, f"pauses for {fault.length_s:.1f} s")
+        self._after(fault.length_s, process.resume)
+        return None
+
     def _torn(self, host: BrokerHost, fault: Fault) -> bool | None:
         """Kill the process in the middle of a step: before one of its next changes of the disk."""
         disk = self._disk(host)
         if disk is None:
             return False
-        disk.faults.changes_left = int(fault.detail * 40)
 
         def kill() -> None:
             host.kill()
             self._down(host, fault.length_s)
 
         disk.faults.kill = kill
+        if host.cleaners is not None and fault.detail > 0.3:  # in the middle of a swap of cleaned segments
+            host.cleaners.before_swap = lambda: setattr(disk.faults, "changes_left", self._chance.randrange(12))
+        else:
+            disk.faults.changes_left = int(fault.detail * 40)
         return None
 
     def _disk(self, host: BrokerHost) -> HostDisk | None:
@@ -292,9 +321,10 @@ class Faults:
     def _lag_tree(self, host: BrokerHost, fault: Fault) -> None:
         """One server is behind the others."""
         servers = self._world.ensemble.servers
-        self._lag(servers[int(fault.detail * 100) % len(servers)], fault.length_s, 0.1 + fault.detail)
+        self.lag(servers[int(fault.detail * 100) % len(servers)], fault.length_s, 0.1 + fault.detail)
 
-    def _lag(self, server: Server, seconds: float, lag_s: float) -> None:
+    def lag(self, server: Server, seconds: float, lag_s: float) -> None:
+        """Keep a server of ZooKeeper behind the others."""
         server.lag_s = lag_s
         self._after(seconds, lambda: setattr(server, "lag_s", LAG_S))
 
@@ -306,11 +336,14 @@ class Faults:
 
     def _expire(self, host: BrokerHost, fault: Fault) -> bool | None:
         """ZooKeeper ends the session of a broker, which notices it when it connects again."""
+        return None if self.end_session(host) else False
+
+    def end_session(self, host: BrokerHost) -> bool:
+        """End the session of a broker; False if it has none."""
         session = self._world.ensemble.sessions.get(host.sessions[-1].credentials[0]) if host.sessions else None
-        if session is None:
-            return False
-        self._world.ensemble.end_session(session)
-        return None
+        if session is not None:
+            self._world.ensemble.end_session(session)
+        return session is not None
 
     def _depose(self, host: BrokerHost, fault: Fault) -> bool | None:
         """The controller's node is deleted, and the controller reads that last: its server is behind, and no broker reaches it."""
@@ -318,7 +351,7 @@ class Faults:
         server = None if controller is None or not controller.sessions else controller.sessions[-1].server
         if controller is None or server is None:
             return False
-        self._lag(server, fault.length_s, fault.length_s)
+        self.lag(server, fault.length_s, fault.length_s)
         others = [other.name for other in self._world.hosts.values() if other is not controller]
         links = [(controller.name, other) for other in others] + [(other, controller.name) for other in others]
         self._cut_links(links, fault.length_s * (0.5 + fault.detail))
@@ -331,7 +364,7 @@ class Faults:
         server = None if controller is None or not controller.sessions else controller.sessions[-1].server
         if server is None or controller is host:
             return False
-        self._lag(server, fault.length_s, 0.5 + fault.detail)
+        self.lag(server, fault.length_s, 0.5 + fault.detail)
         return self._expire(host, fault)
 
     # Disks and clocks
@@ -404,12 +437,16 @@ class Faults:
         world.network.heal()
         for server in world.ensemble.servers:
             server.lag_s = LAG_S
+        for process in self._paused_clients:
+            process.resume()
         for host in world.hosts.values():
             host.slow_disk_s = 0.0
             disk = self._disk(host)
             if disk is not None:
                 disk.faults.fails = 0
                 disk.faults.changes_left = None
+            if host.cleaners is not None:
+                host.cleaners.disarm()
             if host.process is not None and host.process.paused:
                 host.process.resume()
             if not host.is_running:

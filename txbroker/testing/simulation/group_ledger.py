@@ -50,6 +50,11 @@ class GroupLedger:
         """A commit is about to be sent."""
         self._tried[group, partition] = max(offset, self._tried.get((group, partition), -1))
 
+    def accepted(self, group: str, generation: int, newest: int, member: str) -> None:
+        """A commit of a generation is acknowledged. `newest`: the result of `generation` when it was sent."""
+        if generation < newest:
+            self._report("I8", f"{member} has committed in generation {generation} of {group}, after generation {newest} had begun")
+
     def committed(self, group: str, partition: TopicPartition, offset: int) -> None:
         """A commit is acknowledged."""
         self._known[group, partition] = max(offset, self.known(group, partition))

@@ -17,6 +17,7 @@ from txbroker.cluster.tree.interface import Tree
 from txbroker.config.load import load_broker_config
 from txbroker.config.properties import parse_overrides
 from txbroker.testing.simulation.chance import stream
+from txbroker.testing.simulation.cleaners import SimulatedCleaners
 from txbroker.testing.simulation.host_disk import HostDisk
 from txbroker.testing.simulation.memory_disk import MemoryDisk
 from txbroker.testing.simulation.ports import SimulatedPorts
@@ -48,6 +49,7 @@ class BrokerHost:
         self.process: Process | None = None
         self.broker: Broker | None = None
         self.host_disk: HostDisk  # of the process
+        self.cleaners: SimulatedCleaners | None = None  # of the process
         self.sessions: list[SimulatedSession] = []
         self.starts = 0
         self.serving = False
@@ -77,6 +79,8 @@ class BrokerHost:
         text = {"listeners": f"PLAINTEXT://{self.name}:{PORT}", "log.dirs": DATA, "broker.id": str(self.id),
                 "zookeeper.connect": world.ensemble.connect, **self._overrides}  # fmt: skip
         self.host_disk = HostDisk(self.disk, process)
+        if world.plan.cleaning:
+            self._start_cleaners(process)
         config = load_broker_config(parse_overrides([f"{key}={value}" for key, value in text.items()], {}))
         broker = self.broker = Broker(config, self._environment(process), [DATA], partial(self._fatal, process))
         process.step(lambda: broker.start().addCallbacks(lambda _: self._started(process), lambda failure: self._failed(process, failure)))
@@ -185,6 +189,13 @@ class BrokerHost:
             threads=SimulatedThreads(process, in_worker),
             sessions=session,
             ports=ports,
+            cleaners=self.cleaners,
+        )
+
+    def _start_cleaners(self, process: Process) -> None:
+        chance = stream(self._world.plan.seed, f"cleaners of {process.name}")
+        self.cleaners = SimulatedCleaners(
+            process, self.host_disk, chance, lambda: self.slow_disk_s, lambda name: self._world.state.rewritten(self, name)
         )
 
 

@@ -36,10 +36,11 @@ class Accepting:
 class Pipe:
     """One direction of a connection: what is put in is done at the other host, in order, after the latency of the link."""
 
-    __slots__ = ("_last_s", "_network", "_queue", "_scheduled", "_waiting", "link")
+    __slots__ = ("_last_s", "_network", "_queue", "_scheduled", "_waiting", "link", "requests")
 
     def __init__(self, network: Network, link: Link) -> None:
         self.link = link
+        self.requests = False  # of the side that has made the connection
         self._network = network
         self._queue: deque[Callable[[], object]] = deque()
         self._last_s = 0.0
@@ -55,7 +56,7 @@ class Pipe:
     def _schedule(self) -> None:
         network = self._network
         scheduler = network.scheduler
-        self._last_s = time_s = max(self._last_s + 1e-6, scheduler.now_s + network.latency_s(self.link))
+        self._last_s = time_s = max(self._last_s + 1e-6, scheduler.now_s + network.latency_s(self.link, requests=self.requests))
         self._scheduled += 1
         scheduler.at(time_s, self._arrive)
 
@@ -161,7 +162,8 @@ class End:
 class Network:
     """`cut`: links that hold everything back, as (from, to). `refused`: how many faults have each link refuse connections.
 
-    `slow_s`: additional latency of a link. `down`: hosts without power.
+    `slow_s`: additional latency of a link; `slow_requests_s`: only on connections that its first host has made.
+    `down`: hosts without power.
     """
 
     def __init__(self, scheduler: Scheduler, chance: Random, *, latency_s: float) -> None:
@@ -170,6 +172,7 @@ class Network:
         self.cut: set[Link] = set()
         self.refused: Counter[Link] = Counter()
         self.slow_s: dict[Link, float] = {}
+        self.slow_requests_s: dict[Link, float] = {}
         self.down: set[str] = set()
         self.stalled: dict[Link, list[Pipe]] = {}
         self._latency_s = latency_s
@@ -177,7 +180,7 @@ class Network:
         self._ends: dict[Process, dict[End, None]] = {}
         self._local_port = 40_000
 
-    def latency_s(self, link: Link) -> float:
+    def latency_s(self, link: Link, *, requests: bool = False) -> float:
         """Of one message: mostly short, sometimes much longer, as after a lost packet."""
         if link[0] == link[1]:
             return 30e-6
@@ -185,7 +188,7 @@ class Network:
         latency_s = self._latency_s * (0.2 + chance)
         if chance > 0.998:
             latency_s += 0.2
-        return latency_s + self.slow_s.get(link, 0.0)
+        return latency_s + self.slow_s.get(link, 0.0) + (self.slow_requests_s.get(link, 0.0) if requests else 0.0)
 
     def is_up(self, host: str) -> bool:
         """Whether the host has power."""
@@ -221,6 +224,7 @@ class Network:
         """All links are whole and fast."""
         self.refused.clear()
         self.slow_s.clear()
+        self.slow_requests_s.clear()
         for source, target in sorted(self.cut):
             self.heal_link(source, target)
 
@@ -274,7 +278,7 @@ class Network:
     def dial(self, process: Process, host: str, port: int, connected: Callable[[End], None], refused: Callable[[], None]) -> End:
         """Begin to connect. One of the two is called as a step of the process, unless the host does not answer."""
         end = End(self, process, host, port)
-        end.outgoing = True
+        end.outgoing = end._pipe.requests = True
 
         def arrive() -> None:
             accepting = self._ports.get((host, port))

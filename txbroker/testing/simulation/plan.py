@@ -71,6 +71,7 @@ class Plan:
     transactional: tuple[TransactionalPlan, ...] = ()
     groups: tuple[GroupPlan, ...] = ()
     administrators: tuple[AdminPlan, ...] = ()
+    cleaning: bool = False  # the log cleaner runs
     bug: str = ""
 
 
@@ -100,6 +101,11 @@ KINDS: Mapping[str, tuple[float, float, float]] = {
     "slow_link": (4.0, 0.5, 4.0),
     "depose": (2.0, 2.0, 8.0),
     "bounce": (2.0, 0.3, 2.0),
+    "pause_client": (6.0, 0.5, 8.0),
+    "lag_kill": (3.0, 1.0, 6.0),
+    "late_isr": (4.0, 1.5, 3.0),
+    "late_failover": (3.0, 2.0, 8.0),
+    "late_roles": (3.0, 2.0, 3.5),
 }
 
 LIKELY = 0.35  # that a plan has faults of a kind

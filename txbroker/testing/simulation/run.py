@@ -8,10 +8,10 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from twisted.logger import LogBeginner, globalLogBeginner
 
@@ -22,6 +22,9 @@ from txbroker.testing.simulation.world import Result, World
 
 SEEDS_PER_PROCESS = 100
 HASH_SEED = "PYTHONHASHSEED"
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 class Ran(NamedTuple):
@@ -49,7 +52,8 @@ def fix_hashes() -> None:
 
 
 def silence() -> None:
-    """Of ended processes nothing is reported: what they leave is cleared away after the run."""
+    """Of ended processes nothing is reported. What they leave is cleared away after each run, which looks at nothing older than this."""
+    gc.freeze()
     sys.unraisablehook = lambda _: None
     if isinstance(globalLogBeginner, LogBeginner):
         ignore: Any = lambda _: None  # noqa: E731
@@ -78,13 +82,16 @@ def run_seed(seed: int, bug: str = "") -> Ran:
 
 def run_seeds(seeds: Sequence[int], *, workers: int, bug: str = "") -> Iterator[Ran]:
     """Run seeds in so many processes; results as they come."""
+    yield from in_processes(_run, [(seed, bug) for seed in seeds], workers)
+
+
+def in_processes(work: Callable[[T], R], tasks: Sequence[T], workers: int) -> Iterator[R]:
+    """Do tasks in so many processes; results as they come."""
     if workers == 1:
-        for seed in seeds:
-            yield run_seed(seed, bug)
+        yield from map(work, tasks)
         return
-    context = multiprocessing.get_context("fork")
-    with context.Pool(workers, silence, maxtasksperchild=SEEDS_PER_PROCESS) as pool:
-        yield from pool.imap_unordered(_run, [(seed, bug) for seed in seeds])
+    with multiprocessing.get_context("fork").Pool(workers, silence, maxtasksperchild=SEEDS_PER_PROCESS) as pool:
+        yield from pool.imap_unordered(work, tasks)
 
 
 def _run(task: tuple[int, str]) -> Ran:

@@ -9,7 +9,7 @@ same: records with their transaction, its end, and the offsets that were committ
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -103,15 +103,19 @@ class TransactionLedger:
     def _of(self, group: str, source: TopicPartition) -> list[Sent]:
         return [sent for sent in self._all if sent.consumed is not None and sent.consumed[:2] == (group, source)]
 
-    def check_end(self, visible: Mapping[TopicPartition, Mapping[bytes, int]]) -> None:
-        """All transactions have ended. `visible`: the records of each partition with their offsets, as read_committed has them."""
+    def check_end(self, visible: Mapping[TopicPartition, Mapping[bytes, int]], compacted: Container[TopicPartition] = ()) -> None:
+        """All transactions have ended. `visible`: the records of each partition with their offsets, as read_committed has them.
+
+        What is missing in `compacted` partitions is looked for elsewhere.
+        """
         for sent in self._all:
-            seen = [value for value, partition in sent.values.items() if value in visible.get(partition, {})]
-            if sent.committed and len(seen) < len(sent.values):
-                missing = next(value for value in sent.values if value not in seen)
+            values = [value for value, partition in sent.values.items() if partition not in compacted]
+            seen = [value for value in values if value in visible.get(sent.values[value], {})]
+            if sent.committed and len(seen) < len(values):
+                missing = next(value for value in values if value not in seen)
                 self._report("I9", f"transaction {sent.name} is committed, and {missing!r} in {sent.values[missing]} is missing")
-            if seen and len(seen) < len(sent.values):
-                self._report("I9", f"transaction {sent.name} is half committed: it has {len(seen)} of {amount(len(sent.values), 'record')}")
+            if seen and len(seen) < len(values):
+                self._report("I9", f"transaction {sent.name} is half committed: it has {len(seen)} of {amount(len(values), 'record')}")
         self._check_order(visible)
         self._check_copies(visible)
 

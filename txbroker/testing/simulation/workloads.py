@@ -12,7 +12,10 @@ from txbroker.testing.simulation.clients.member import GroupPlan
 from txbroker.testing.simulation.clients.transactional import TransactionalPlan
 from txbroker.testing.simulation.plan import Plan, draw_plain
 
+DAY_MS = 86_400_000  # longer than any run, with all jumps of the clocks
+
 KINDS = {"plain": 6, "transactions": 3, "groups": 2, "administration": 2}
+CLEANED = 0.15  # the share of the seeds whose topics are compacted
 
 
 def draw(seed: int) -> Plan:
@@ -20,7 +23,10 @@ def draw(seed: int) -> Plan:
     plan, chance = draw_plain(seed), stream(seed, "work")
     kind = chance.choices(list(KINDS), list(KINDS.values()))[0]
     made = WORK.get(kind)
-    return plan if made is None else made(plan, chance)
+    if made is not None:
+        plan = made(plan, chance)
+    cleaning = stream(seed, "cleaning")
+    return _compacted(plan, cleaning) if kind != "administration" and cleaning.random() < CLEANED else plan
 
 
 def _groups(plan: Plan, chance: Random) -> Plan:
@@ -104,6 +110,34 @@ def _administration(plan: Plan, chance: Random) -> Plan:
         pause_s=chance.choice((0.1, 0.5, 2.0)),
     )
     return replace(plan, left_out=None, committers=plan.committers[:1], administrators=(admin,))
+
+
+def _compacted(plan: Plan, chance: Random) -> Plan:
+    """With compacted topics, of few keys and with tombstones, and with the log cleaner, which cleans the internal topics, too."""
+    keys = chance.choice((1, 4, 12))
+    # A follower that does not run for longer than that keeps what tombstones have deleted, as in Kafka.
+    retention_ms = {topic.name: DAY_MS if topic.replicas > 1 else chance.choice((0, 3000, DAY_MS)) for topic in plan.topics}
+    topics = tuple(
+        replace(topic, configs={**topic.configs, "cleanup.policy": "compact", "delete.retention.ms": str(retention_ms[topic.name])})
+        for topic in plan.topics
+    )
+    checked = all(kept_ms == DAY_MS for kept_ms in retention_ms.values())  # else a latest record may be missing in the history
+    producers = tuple(
+        replace(producer, keys=keys, pause_s=min(producer.pause_s, 0.2), tombstones=chance.choice((0.0, 0.2, 0.5)), latest=checked)
+        for producer in plan.producers
+    )
+    transactional = tuple(replace(one, keys=keys, source=None) for one in plan.transactional)
+    settings = {
+        **plan.settings,
+        "log.segment.bytes": str(chance.choice((300, 1024, 4096))),
+        "offsets.topic.segment.bytes": "1024",
+        "transaction.state.log.segment.bytes": "1024",
+        "log.cleaner.backoff.ms": str(chance.choice((50, 500, 2000))),
+        "log.cleaner.min.cleanable.ratio": str(chance.choice((0.01, 0.3, 0.6))),
+        "log.cleaner.dedupe.buffer.size": str(1 << 20),
+        "log.cleaner.schedule": chance.choice(("kafka", "kafka", "generational")),
+    }
+    return replace(plan, cleaning=True, settings=settings, topics=topics, producers=producers, transactional=transactional)
 
 
 WORK = {"transactions": _transactions, "groups": _groups, "administration": _administration}

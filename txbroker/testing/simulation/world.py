@@ -17,6 +17,7 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from txbroker.errors import ErrorCode
+from txbroker.names import TopicPartition
 from txbroker.testing.simulation.chance import stream
 from txbroker.testing.simulation.clients.administrator import Administrator
 from txbroker.testing.simulation.clients.cluster_client import PASSING, ClusterClient
@@ -210,6 +211,9 @@ class World:
         return answer.error_code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
 
     def _start_clients(self) -> None:
+        for topic in self.plan.topics:
+            for index in range(topic.partitions):
+                self.ledger.of(TopicPartition(topic.name, index)).compacted = "compact" in topic.configs.get("cleanup.policy", "")
         for number, producing in enumerate(self.plan.producers):
             name = f"p{number}"
             self.producers.append(Producer(name, self.client(name), producing, self.ledger))

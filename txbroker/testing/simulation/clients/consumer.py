@@ -8,6 +8,7 @@ from txbroker.errors import ErrorCode
 from txbroker.names import TopicPartition
 from txbroker.testing.simulation.clients.aborted_transactions import AbortedTransactions
 from txbroker.testing.simulation.clients.cluster_client import PASSING, ClusterClient, NotAvailable
+from txbroker.testing.simulation.clients.contents import text_of
 from txbroker.testing.simulation.ledger import Ledger
 from txbroker.wire.batch import HEADER_SIZE, read_header
 from txbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -138,7 +139,7 @@ class Consumer:
             if not header.control and (aborted is None or not aborted.has(header)):
                 for record in records:
                     if record.offset >= begun:
-                        value = bytes(record.value or b"")
+                        value = text_of(record)
                         self._ledger.read(self.name, partition, record.offset, value, position)
                         if aborted is not None:
                             self._ledger.transactions.read(self.name, partition, record.offset, value)

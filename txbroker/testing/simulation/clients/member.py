@@ -123,7 +123,8 @@ class Member:
                 if not self.finishing and chance.random() < plan.leaves + plan.silent:
                     await self._be_away(leaves=chance.random() * (plan.leaves + plan.silent) < plan.leaves)
                     continue
-                await self._heartbeat()
+                if not self.owned or chance.random() < 0.6:  # else a commit comes first, as from another thread
+                    await self._heartbeat()
                 if self.owned and chance.random() < 0.7:
                     await self._commit()
             except Rejoin as error:
@@ -241,6 +242,7 @@ class Member:
         group, ledger, generation = self.plan.group, self._ledger, self.generation
         assert generation is not None
         began, outcome = ledger.history.now(), Outcome.UNKNOWN
+        acting, newest = ledger.acting_coordinator(group, self._coordinator), ledger.groups.generation(group)
         offsets = {partition: self._positions[partition] + 1 for partition in sorted(self.owned)}
         topics: dict[str, list[OffsetCommitRequestPartition]] = {}
         for partition, offset in offsets.items():
@@ -263,6 +265,8 @@ class Member:
         finally:
             for partition, offset in offsets.items():
                 ledger.history.committed(f"{self.name} for {partition}", group, partition, offset, began, outcome)
+        if acting is not None and acting == ledger.acting_coordinator(group, self._coordinator):
+            ledger.groups.accepted(group, generation, newest, self.name)
         self._positions.update(offsets)
         self.has_committed = True
         for partition, offset in offsets.items():

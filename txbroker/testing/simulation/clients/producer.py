@@ -14,10 +14,11 @@ from twisted.internet.defer import Deferred
 from txbroker.errors import ErrorCode
 from txbroker.names import TopicPartition
 from txbroker.testing.simulation.clients.cluster_client import PASSING, ClusterClient, NotAvailable
+from txbroker.testing.simulation.clients.contents import record
 from txbroker.testing.simulation.ledger import Ledger
 from txbroker.wire.messages.init_producer_id import InitProducerIdRequest
 from txbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from txbroker.wire.records import Record, build
+from txbroker.wire.records import build
 
 RETRY_S = 0.1
 SEQUENCES = 2**31
@@ -51,6 +52,8 @@ class ProducerPlan:
     records_max: int
     first_sequence: int = 0
     keys: int = 0  # of compacted topics; 0: records have no key
+    tombstones: float = 0.0  # the share of records without a value; what would be the value is a header
+    latest: bool = True  # the latest record of each key stays
 
 
 class Producer:
@@ -148,7 +151,7 @@ class _Lane:
         batch = Batch(self._batches, values, self._sequence if plan.idempotent else -1)
         self._sequence = (self._sequence + len(values)) % SEQUENCES
         name = f"{self._producer.name}/{self.partition}"
-        self._ledger.sent(name, self.partition, values, exact=plan.idempotent, keyed=bool(plan.keys))
+        self._ledger.sent(name, self.partition, values, exact=plan.idempotent, keyed=bool(plan.keys) and plan.latest)
         return batch
 
     @property
@@ -199,7 +202,7 @@ class _Lane:
         leader, _ = await self._client.leader(self.partition)
         timestamp = self._ledger.now_ms()
         records = build(
-            [Record(i, timestamp, value.split(b"/")[0] or None, value) for i, value in enumerate(batch.values)],
+            [record(i, timestamp, value, plan.tombstones) for i, value in enumerate(batch.values)],
             producer_id=self._producer_id,
             producer_epoch=self._producer_epoch,
             base_sequence=batch.sequence,

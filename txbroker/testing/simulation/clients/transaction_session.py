@@ -11,6 +11,7 @@ from typing import Any
 from txbroker.errors import ErrorCode
 from txbroker.names import TopicPartition
 from txbroker.testing.simulation.clients.cluster_client import PASSING, TRANSACTION, ClusterClient
+from txbroker.testing.simulation.clients.contents import record
 from txbroker.testing.simulation.ledger import Ledger
 from txbroker.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from txbroker.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
@@ -22,7 +23,7 @@ from txbroker.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from txbroker.wire.records import Record, build
+from txbroker.wire.records import build
 from txbroker.wire.schema import Request
 
 RETRY_S = 0.1
@@ -101,7 +102,7 @@ class TransactionSession:
         self._sequences[partition] = sequence + len(values)
         timestamp = self._ledger.now_ms()
         records = build(
-            [Record(i, timestamp, value.split(b"/")[0] or None, value) for i, value in enumerate(values)],
+            [record(i, timestamp, value) for i, value in enumerate(values)],
             producer_id=self._producer_id,
             producer_epoch=self._epoch,
             base_sequence=sequence,

@@ -49,6 +49,7 @@ class TransactionalPlan:
     rivals: int = 1
     leaves_open: bool = False
     source: TopicPartition | None = None
+    keys: int = 0  # of compacted topics; 0: records have no key
 
     @property
     def group(self) -> str:
@@ -170,18 +171,23 @@ class TransactionalClient:
             await self._pause()
             writes = []
             for partition in partitions:
-                values = [f"/{transaction.name}-{partition}-{number}-{i}".encode() for i in copied or range(chance.randint(1, 2))]
+                texts = [f"{transaction.name}-{partition}-{number}-{i}" for i in copied or range(chance.randint(1, 2))]
+                values = [self._keyed(text) for text in texts]
                 writes.append(Deferred.fromCoroutine(self._send(session, transaction, partition, values)))
             outcomes: list[tuple[bool, Any]] = await DeferredList(writes, consumeErrors=True)
             for succeeded, outcome in outcomes:
                 if not succeeded:
                     outcome.raiseException()
 
+    def _keyed(self, text: str) -> bytes:
+        key = f"k{self._client.chance.randrange(self.plan.keys)}" if self.plan.keys else ""
+        return f"{key}/{text}".encode()
+
     async def _send(
         self, session: TransactionSession, transaction: Sent, partition: TopicPartition, values: list[bytes], *, once: bool = False
     ) -> None:
         sender = f"{transaction.producer}/{partition}"
-        self._ledger.sent(sender, partition, values, exact=True, keyed=False, transaction=transaction)
+        self._ledger.sent(sender, partition, values, exact=True, keyed=bool(self.plan.keys), transaction=transaction)
         offset = await session.produce(partition, values, once=once)
         if offset is not None:
             transaction.acknowledged.update(values)
@@ -196,7 +202,7 @@ class TransactionalClient:
             await self._commit_offset(session, transaction, copied)
         if chance.random() < 0.5:
             partition = chance.choice(partitions)
-            late = self._send(session, transaction, partition, [f"/{transaction.name}-{partition}-late".encode()], once=True)
+            late = self._send(session, transaction, partition, [self._keyed(f"{transaction.name}-{partition}-late")], once=True)
             self._ledger.run(f"{self.name} sends late", _unless_fenced(late))
 
     async def _commit_offset(self, session: TransactionSession, transaction: Sent, copied: range) -> None:

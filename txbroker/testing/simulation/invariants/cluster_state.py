@@ -19,8 +19,10 @@ from txbroker.errors import BrokerError
 from txbroker.names import OFFSETS_TOPIC, TopicPartition, java_hash
 from txbroker.testing.simulation.ensemble import Transaction
 from txbroker.testing.simulation.invariants import leader_epochs, producer_states
+from txbroker.testing.simulation.invariants.compaction import CompactedTruth, read_batch
 from txbroker.testing.simulation.invariants.open_transactions import OpenTransactions
 from txbroker.wire.batch import BatchHeader, read_header
+from txbroker.wire.records import Record
 
 if TYPE_CHECKING:
     from txbroker.testing.simulation.hosts import BrokerHost
@@ -67,6 +69,7 @@ class Truth:
     leaders: dict[int, int] = field(default_factory=dict)
     producers: dict[int, tuple[int, int]] = field(default_factory=dict)
     transactions: OpenTransactions = field(default_factory=OpenTransactions)
+    compacted: CompactedTruth = field(default_factory=CompactedTruth)  # if the log cleaner runs
     checked: int = 0  # up to this offset there are all batches
     start: int = 0
 
@@ -150,6 +153,8 @@ class ClusterState:
             self._world.counts["truncations"] += 1
         if now.high_watermark > replica.checked:
             self._compare(replica, truth, who, now)
+        if started:
+            self._check_compacted(replica, who)
         stable = partition.last_stable_offset
         replica.loaded = min(replica.loaded, now.end)
         problem = truth.transactions.problem(stable, max(now.high_watermark, replica.loaded), truth.checked)
@@ -179,15 +184,18 @@ class ClusterState:
                 while at + 61 <= len(data) and offset < now.high_watermark:
                     header = read_header(data, at)
                     if header.last_offset >= offset:
-                        self._compare_batch(truth, who, header, offset)
+                        if self._compacts(replica.partition):
+                            self._compare_compacted(truth, who, header, read_batch(data, at, header))
+                        else:
+                            self._compare_batch(truth, who, header, offset)
                         offset = header.last_offset + 1
                     at += header.size
                 if at == 0:
                     break
         except BrokerError as error:
             self._violate("I12", f"{who}: {offset} cannot be read: {error}")
-        replica.checked = offset
-        if offset != now.high_watermark:
+        replica.checked = max(offset, now.high_watermark)
+        if offset != now.high_watermark and not self._compacts(replica.partition):
             self._violate("I2", f"{who}: offsets up to {now.high_watermark} are committed, and a batch ends at {offset}")
 
     def _compare_batch(self, truth: Truth, who: str, header: BatchHeader, expected: int) -> None:
@@ -204,6 +212,48 @@ class ClusterState:
             truth.transactions.committed(header)
         elif known != found:
             self._violate("I2", f"{who}: the batch at {header.base_offset} is {found}, and was committed as {known}")
+
+    def _compacts(self, partition: Partition) -> bool:
+        return self._world.plan.cleaning and partition.log.config.compact
+
+    def _compare_compacted(self, truth: Truth, who: str, header: BatchHeader, records: list[Record]) -> None:
+        """A batch of a compacted topic: records of it may be missing, but it has no other ones (I2)."""
+        if header.base_offset < truth.checked:
+            problem = None if header.control else truth.compacted.difference(records)
+            if problem is not None:
+                self._violate("I2", f"{who}: {problem}")
+            return
+        if header.base_offset != truth.checked:
+            self._violate("I2", f"{who}: no record has the offset {truth.checked}; the next batch begins at {header.base_offset}")
+        truth.checked = header.last_offset + 1
+        self._check_sequence(truth, who, header)
+        truth.transactions.committed(header)
+        truth.compacted.committed(header, records)
+
+    def rewritten(self, host: BrokerHost, name: TopicPartition) -> None:
+        """Segments of a log were replaced by cleaned ones (I13)."""
+        replica = self._replicas.get(host.id, {}).get(name)
+        self._world.counts["cleaned segments"] += 1
+        if replica is not None and self._world.violation is None:
+            self._world.trace.add(host.name, f"{name} has cleaned segments")
+            self._check_compacted(replica, f"b{host.id} ({name}, after a swap)")
+
+    def _check_compacted(self, replica: Replica, who: str) -> None:
+        if self._compacts(replica.partition):
+            problem = self.truth(replica.partition).compacted.missing(replica.partition.log, replica.seen.high_watermark)
+            if problem is not None:
+                self._violate("I13", f"{who}: {problem}")
+
+    def _check_producers(self, replica: Replica, who: str) -> None:
+        """A log that has everything knows the last sequence of each producer, though its batches may be cleaned (I10)."""
+        truth, log = self.truth(replica.partition), replica.partition.log
+        if not self._compacts(replica.partition) or replica.seen.high_watermark < truth.checked:
+            return
+        known = log.producers.states()
+        for producer_id, (epoch, sequence) in truth.producers.items():
+            state = known.get(producer_id)
+            if state is None or ((state.epoch, state.last_sequence) != (epoch, sequence) and state.epoch <= epoch):
+                self._violate("I10", f"{who}: producer {producer_id} has sequence {sequence} in epoch {epoch}, and is known as {state}")
 
     def _check_sequence(self, truth: Truth, who: str, header: BatchHeader) -> None:
         if header.producer_id < 0 or header.control or header.base_sequence < 0:
@@ -237,6 +287,8 @@ class ClusterState:
             return
         log = replica.partition.log
         region: Any = log.read(high_watermark - 1, 1, offset_end=high_watermark, whole_first_batch=True).region
+        if not region.length:
+            return  # the last records were cleaned
         synced = self._world.hosts[member].disk.synced(region.file.path)
         if synced < region.position + region.length:
             self._violate("I1", f"{who}: {high_watermark - 1} is committed, and b{member} of the ISR has not synced it")
@@ -273,6 +325,10 @@ class ClusterState:
             node = self._world.ensemble.nodes.get(node_paths.topic(name.topic))
             if node is not None:
                 yield name, state, decode_topic(node.data).partitions[name.partition].replicas
+
+    def state(self, name: TopicPartition) -> PartitionState | None:
+        """The state of a partition, as ZooKeeper has it."""
+        return self._states.get(name)
 
     @property
     def controller(self) -> int | None:
@@ -361,10 +417,13 @@ class ClusterState:
                 who = f"b{host.id} ({name}, at the end)"
                 replica.checked = replica.seen.start
                 self._compare(replica, self.truth(replica.partition), who, replica.seen)
+                self._check_compacted(replica, who)
+                self._check_producers(replica, who)
                 self._check_log(replica.partition, who)
 
     def _check_log(self, partition: Partition, who: str) -> None:
         """What a log remembers of its batches is what they say."""
-        for invariant, problem in (("I5", leader_epochs.problem(partition.log)), ("I10", producer_states.problem(partition.log))):
+        epochs = leader_epochs.problem(partition.log, cleaned=self._compacts(partition))
+        for invariant, problem in (("I5", epochs), ("I10", producer_states.problem(partition.log))):
             if problem is not None:
                 self._violate(invariant, f"{who}: {problem}")

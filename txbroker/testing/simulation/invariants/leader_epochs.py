@@ -6,8 +6,8 @@ from txbroker.log.log import Log
 from txbroker.testing.simulation.invariants.batches import batches
 
 
-def problem(log: Log) -> str | None:
-    """What is wrong with the cache; None if all is well."""
+def problem(log: Log, *, cleaned: bool) -> str | None:
+    """What is wrong with the cache; None if all is well. `cleaned`: batches may be missing."""
     cached = list(log.leader_epochs)
     found: dict[int, int] = {}
     for header in batches(log):
@@ -17,6 +17,7 @@ def problem(log: Log) -> str | None:
     starts = dict(cached)
     for epoch, first in found.items():
         start = starts.get(epoch)
-        if start is None or (start != first and first > log.log_start_offset):
+        differs = start is not None and (start > first if cleaned else start != first)
+        if start is None or (differs and first > log.log_start_offset):
             return f"epoch {epoch} begins at {first}, and the cache has {cached}"
     return None
