@@ -333,15 +333,17 @@ class Connection:
         Returns the bytes of those taken; 0: it must be handled alone.
         """
         turn = self._turn_requests
+        if self.collected is not None and self.collected != found.key:
+            turn.handle()  # responses keep the order of the requests
         if turn.actions.collects and not self._slots:
             taken = turn.take(self, route, found, taken - _SIZE_BYTES, received, begun)
         else:
+            turn.handle()
             most = self.in_flight_max - len(self._slots)
-            joined = joined_requests(taken - _SIZE_BYTES, received, found.key, route.flexible, most)
+            joined = joined_requests(taken - _SIZE_BYTES, received, found.key, route.flexible, most) if most > 1 else None
             if joined is None or len(joined.places) == 1:
                 self._repeated = None
                 return 0
-            turn.handle()
             count = len(joined.places)
             route.count_untimed(count - 1)
             taken = joined.taken
@@ -552,6 +554,10 @@ class Connection:
         body = encode_bytes(ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[served]), 0)
         prefix = response_prefix(0, len(body), correlation_id)
         self._put([prefix, body], len(prefix) + len(body))
+
+    def unanswered(self, route: Route) -> None:
+        """Requests cannot be answered because of an internal error, which is logged: close, as responses would be missing."""
+        self._close("failed_without_answer", f"{route.name} failed")
 
     def _close(self, reason: str, why: str, *, is_logged: bool = False) -> None:
         """Close the connection after its output is sent. `reason` is counted, `why` is logged, unless the log has it already."""

@@ -10,6 +10,7 @@ request of any connection. Each request gets the response that it would get alon
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
@@ -23,6 +24,8 @@ from txbroker.wire.record_loops import Place
 
 if TYPE_CHECKING:
     from txbroker.connection import Connection
+
+log = logging.getLogger("txbroker.connection")
 
 # What is collected is handled when it is from so many connections, or so many requests: their responses must not wait for long.
 CONNECTIONS_MAX = 32
@@ -58,11 +61,9 @@ class TurnRequests:
     ) -> int:
         """Collect the first requests in `received` if they repeat `found`. Returns their bytes; 0: the first one must be handled now.
 
-        `frame_size`: of the first. The connection has nothing in flight.
+        `frame_size`: of the first. The connection has nothing in flight, and nothing collected that repeats another request.
         """
         key = found.key
-        if connection.collected != key and connection.collected is not None:
-            self.handle()  # responses keep the order of the requests
         group = self._groups.get(key)
         base = 0 if group is None else group.size
         room = connection.in_flight_max - connection.collected_count
@@ -95,7 +96,12 @@ class TurnRequests:
                 connection.collected_count = 0
         for group in groups.values():
             joined = JoinedRequests(b"".join(group.frames), group.places, group.size)
-            handle_together(group.route, group.found, joined, group.members, group.begun)
+            try:
+                handle_together(group.route, group.found, joined, group.members, group.begun)
+            except Exception:
+                log.exception("internal error: %s requests that were received together cannot be answered", group.route.name)
+                for connection, _ in group.members:
+                    connection.unanswered(group.route)
 
 
 def handle_together(

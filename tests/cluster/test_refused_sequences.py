@@ -64,12 +64,40 @@ def test_other_producers_epochs_and_leader_epochs_are_not_concerned(partition: P
     assert sent(partition, 2) == E.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
+def test_the_first_batch_of_a_producer_is_refused(partition: Partition) -> None:
+    """The log does not know the producer, and would accept any first sequence."""
+    in_sync(partition, OWN)
+    assert sent(partition, 0) == E.NOT_ENOUGH_REPLICAS
+    in_sync(partition, OWN, OTHER)
+    assert [sent(partition, sequence) for sequence in (1, 2)] == [E.NOT_ENOUGH_REPLICAS] * 2
+    assert [sent(partition, sequence) for sequence in (0, 1, 2)] == [E.NONE] * 3
+
+
+def test_a_repeated_batch_says_nothing_of_the_refused_one(partition: Partition) -> None:
+    assert sent(partition, 0) == E.NONE
+    in_sync(partition, OWN)
+    assert sent(partition, 1) == E.NOT_ENOUGH_REPLICAS
+    in_sync(partition, OWN, OTHER)
+    assert [sent(partition, sequence) for sequence in (0, 2)] == [E.NONE, E.NOT_ENOUGH_REPLICAS]
+
+
+def test_sequences_begin_again_at_zero() -> None:
+    refused = RefusedSequences()
+    last, first, second = (batch(b"v", producer_id=7, producer_epoch=0, base_sequence=number) for number in (2**31 - 1, 0, 1))
+    for records in (last, first, second):
+        refused.refuse(records, E.NOT_ENOUGH_REPLICAS)
+    refused.check(last)
+    for records in (first, second):
+        with pytest.raises(BrokerError, match="follows on 2147483647"):
+            refused.check(records)
+
+
 def test_a_leader_remembers_a_bounded_number_of_producers() -> None:
     refused = RefusedSequences()
-    missing, out_of_order = BrokerError(E.NOT_ENOUGH_REPLICAS), BrokerError(E.OUT_OF_ORDER_SEQUENCE_NUMBER)
     for producer_id in range(PRODUCERS_MAX + 1):
-        refused.error_of(batch(b"v", producer_id=producer_id, producer_epoch=0, base_sequence=1), missing)
+        refused.refuse(batch(b"v", producer_id=producer_id, producer_epoch=0, base_sequence=1), E.NOT_ENOUGH_REPLICAS)
+    refused.refuse(memoryview(b"short"), E.NOT_ENOUGH_REPLICAS)
     first, second = (batch(b"v", producer_id=producer_id, producer_epoch=0, base_sequence=2) for producer_id in (0, 1))
-    assert refused.error_of(first, out_of_order) is out_of_order
-    assert refused.error_of(second, out_of_order).code == E.NOT_ENOUGH_REPLICAS
-    assert refused.error_of(memoryview(b"short"), missing) is missing
+    refused.check(first)
+    with pytest.raises(BrokerError):
+        refused.check(second)

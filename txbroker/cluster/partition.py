@@ -254,13 +254,17 @@ class Partition:
         log = self.log
         try:  # no `_reporting` here and in `read`, which are called for each request
             self._check_append(all_in_sync)
+            if self._refused is not None:
+                self._refused.check(records)
             appended = log.append(records, leader_epoch=self.state.leader_epoch, now_ms=now_ms, origin=origin)
         except BrokerError as error:
             if isinstance(error, StorageError):
                 self.storage_failed(error)
-            self._check_refused(records, error)
+            if error.code in PASSING:
+                self._refused = self._refused or RefusedSequences()
+                self._refused.refuse(records, error.code)
             raise
-        if self._refused is not None:
+        if self._refused is not None and not appended.duplicate:
             self._refused.appended(records)
         self._appended(0 if appended.duplicate else len(records))
         return appended
@@ -276,16 +280,6 @@ class Partition:
         self.counts.produce_requests += len(appended.first_offsets)
         self._appended(appended.size)
         return appended
-
-    def _check_refused(self, records: memoryview, error: BrokerError) -> None:
-        """Raise another error if the batch is not in order because the leader has refused the one before it."""
-        if self._refused is None:
-            if error.code not in PASSING:
-                return
-            self._refused = RefusedSequences()
-        answer = self._refused.error_of(records, error)
-        if answer is not error:
-            raise answer from error
 
     def _check_append(self, all_in_sync: bool) -> None:
         """NOT_LEADER_OR_FOLLOWER or NOT_ENOUGH_REPLICAS if nothing may be appended."""

@@ -21,6 +21,7 @@ FOLLOWING_MAX = 4
 _MAGIC_POSITION, _MAGIC = 16, 2
 _PRODUCER = struct.Struct(">qhi")  # producer id, epoch, base sequence
 _PRODUCER_POSITION = 43
+_SEQUENCES = 2**31 - 1  # the largest one
 
 
 class _Refused(NamedTuple):
@@ -38,33 +39,43 @@ class RefusedSequences:
     def __init__(self) -> None:
         self._producers: dict[int, _Refused] = {}
 
-    def error_of(self, records: memoryview, error: BrokerError) -> BrokerError:
-        """The error to answer for this batch, in place of `error`, with which it could not be appended. A first refusal is remembered."""
-        if len(records) < _PRODUCER_POSITION + _PRODUCER.size or records[_MAGIC_POSITION] != _MAGIC:
-            return error
-        producer_id, epoch, sequence = _PRODUCER.unpack_from(records, _PRODUCER_POSITION)
-        if producer_id < 0 or sequence < 0:
-            return error
-        if error.code in PASSING:
-            self._remember(producer_id, _Refused(epoch, sequence, error.code, FOLLOWING_MAX))
-        if error.code != ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
-            return error
+    def check(self, records: memoryview) -> None:
+        """Raise the error of the refused batch that this one follows on.
+
+        Before the append: a log that does not know the producer accepts any first sequence (KIP-360), and the refused batch never after it.
+        """
+        producer_id, epoch, sequence = _producer(records)
         refused = self._producers.get(producer_id)
-        if refused is None or refused.epoch != epoch or refused.sequence == sequence or not refused.left:
-            return error
+        if refused is None or refused.epoch != epoch or not refused.left or not _follows(sequence, refused.sequence):
+            return
         self._producers[producer_id] = refused._replace(left=refused.left - 1)
         problem = f"producer {producer_id}: sequence {sequence} follows on {refused.sequence}, which was refused; send that one first"
-        return BrokerError(refused.code, problem)
+        raise BrokerError(refused.code, problem)
+
+    def refuse(self, records: memoryview, code: ErrorCode) -> None:
+        """A batch was refused with an error of `PASSING`, by the leader itself."""
+        producer_id, epoch, sequence = _producer(records)
+        if producer_id < 0 or sequence < 0:
+            return
+        before = self._producers.get(producer_id)
+        if before is not None and before.epoch == epoch and _follows(sequence, before.sequence):
+            return
+        if before is None and len(self._producers) >= PRODUCERS_MAX:
+            del self._producers[next(iter(self._producers))]
+        self._producers[producer_id] = _Refused(epoch, sequence, code, FOLLOWING_MAX)
 
     def appended(self, records: memoryview) -> None:
         """A batch was appended: its producer has sent what was refused, or has begun another epoch."""
-        if len(records) >= _PRODUCER_POSITION + _PRODUCER.size:
-            self._producers.pop(_PRODUCER.unpack_from(records, _PRODUCER_POSITION)[0], None)
+        self._producers.pop(_producer(records)[0], None)
 
-    def _remember(self, producer_id: int, refused: _Refused) -> None:
-        before = self._producers.get(producer_id)
-        if before is not None and before.epoch == refused.epoch and before.sequence < refused.sequence:
-            return  # it follows on a refused one
-        if before is None and len(self._producers) >= PRODUCERS_MAX:
-            del self._producers[next(iter(self._producers))]
-        self._producers[producer_id] = refused
+
+def _producer(records: memoryview) -> tuple[int, int, int]:
+    """Producer id, epoch and base sequence of a batch; -1 each if it has none."""
+    if len(records) < _PRODUCER_POSITION + _PRODUCER.size or records[_MAGIC_POSITION] != _MAGIC:
+        return -1, -1, -1
+    return _PRODUCER.unpack_from(records, _PRODUCER_POSITION)
+
+
+def _follows(sequence: int, other: int) -> bool:
+    """Whether a sequence comes after another one, of the same epoch; 0 comes after the largest."""
+    return 0 < (sequence - other) & _SEQUENCES < _SEQUENCES >> 1
