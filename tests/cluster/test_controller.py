@@ -461,6 +461,19 @@ def test_a_broker_restarts_while_there_is_no_controller() -> None:
     }  # fmt: skip
 
 
+def test_brokers_do_not_forget_a_topic_without_states() -> None:
+    """An operator has deleted a damaged state node, as the log says: the topic exists, and groups have offsets in it."""
+    cluster = cluster_of(1, 2)
+    cluster.create_topic("t", (1, 2))
+    cluster.result(cluster.observer.delete(node_paths.state(TopicPartition("t", 0))))
+    forgotten: list[str] = []
+    image, apply = cluster.brokers[2].image, cluster.brokers[2].image.apply
+    image.apply = lambda request: forgotten.extend((found := apply(request)).deleted) or found  # type: ignore[method-assign, func-returns-value]
+    cluster.kill(1)
+    assert not forgotten
+    assert cluster.state("t").leader == 2
+
+
 def test_two_of_three_brokers_are_killed_at_once() -> None:
     cluster = cluster_of(1, 2, 3)
     cluster.create_topic("t", (2, 3, 1))

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import pytest
+
 from txbroker.cluster.controller.election_rules import (
     elect_for_shutdown,
     elect_offline,
     elect_preferred,
     first_state,
     without_replicas,
+    without_restarted,
     without_suspects,
 )
 from txbroker.cluster.node_data import PartitionState
@@ -71,3 +74,10 @@ def test_a_suspect_leaves_leadership_and_the_isr_at_once_if_another_replica_is_i
     assert without_suspects(state(-1, 1, 2), replicas, online, {1}) is None
     assert without_suspects(state(2, 2, 3), replicas, online, {1}) is None
     assert without_suspects(state(1, 1, 2, 3), replicas, online, {1, 2, 3}) is None
+
+
+@pytest.mark.parametrize(("suspected", "leader", "isr"), [((), 2, (2,)), ((2,), 2, (1, 2)), ((1,), 2, (2,))])
+def test_a_restarted_broker_leaves_the_isr_unless_the_others_are_suspected(
+    suspected: tuple[int, ...], leader: int, isr: tuple[int, ...]
+) -> None:
+    assert without_restarted(state(2, 1, 2), (1, 2), (1, 2), {1}, suspected) == state(leader, *isr, epoch=6)

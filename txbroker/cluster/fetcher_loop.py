@@ -190,17 +190,17 @@ class Fetchers:
     def leave(self) -> None:
         """This broker is about to stop: copy no partition from a new leader.
 
-        Its high watermark would wait for this replica as for any that may join the ISR (as in Kafka's `ReplicaManager.makeFollowers`).
+        That leader's high watermark would wait for this replica, as for any that may join the ISR (`ReplicaManager.makeFollowers`).
         """
         self._leaving = True
 
     def follow(self, partition: Partition) -> None:
         """Copy a partition from the leader that it follows now, in its present leader epoch."""
         name, leader_id = partition.topic_partition, partition.state.leader
-        if self._leaving or self._leaders.get(name, leader_id) != leader_id:
+        if self._leaders.get(name) != leader_id:
             self.forget(name)
-        if self._leaving:
-            return
+            if self._leaving:
+                return
         loop = self._loops.get(leader_id)
         if loop is None:
             loop = self._loops[leader_id] = self._make_loop(leader_id)

@@ -77,16 +77,20 @@ def without_replicas(state: PartitionState, offline: Collection[int]) -> Partiti
 
 
 def without_restarted(
-    state: PartitionState, replicas: Sequence[int], online: Collection[int], restarted: Collection[int]
+    state: PartitionState,
+    replicas: Sequence[int],
+    online: Collection[int],
+    restarted: Collection[int],
+    suspected: Collection[int],
 ) -> PartitionState:
-    """Members of the ISR have started again unnoticed: they leave it, and leadership, unless no other one is online.
+    """Members of the ISR have started again unnoticed: they leave it, and leadership, if another one is online and not suspected.
 
     The leader epoch grows in any case: a leader that has lost records may not write others in the epoch in which it wrote those.
     """
-    candidates = tuple(replica for replica in state.isr if replica in online)
-    candidates = tuple(replica for replica in candidates if replica not in restarted) or candidates
-    isr = candidates or state.isr
-    leader = state.leader if state.leader in candidates else _first(replicas, candidates)
+    candidates = [replica for replica in state.isr if replica in online]
+    others = [replica for replica in candidates if replica not in restarted and replica not in suspected]
+    isr = tuple(others or candidates) or state.isr
+    leader = state.leader if state.leader in isr and state.leader in candidates else _first(replicas, others or candidates)
     return _next(state, NO_LEADER if leader is None else leader, isr)
 
 

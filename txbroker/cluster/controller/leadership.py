@@ -100,7 +100,7 @@ class Leadership:
 
         def rule(topic_partition: TopicPartition, state: PartitionState) -> PartitionState | None:
             replicas, online = self._context.assignment(topic_partition).replicas, self._context.online(topic_partition)
-            return without_restarted(state, replicas, online, restarted[topic_partition])
+            return without_restarted(state, replicas, online, restarted[topic_partition], self._context.suspected)
 
         return await self.change(restarted, rule)
 

@@ -294,8 +294,10 @@ class ControllerTerm:
         self.outbox.send(batch)
 
     def _add_everything(self, batch: RequestBatch, brokers: Iterable[int]) -> None:
-        # Topics with nodes that cannot be read are not deleted: brokers must not forget them, nor the groups' offsets in them.
-        batch.metadata(brokers, self.context.partitions(), full=not (self._malformed or self._nodes.unreadable))
+        # Topics with nodes that cannot be read, or without states, are not deleted: brokers must not forget them, nor the groups' offsets.
+        context = self.context
+        complete = not self._malformed and all(tp in context.states or tp.topic in context.deleting for tp in context.partitions())
+        batch.metadata(brokers, context.partitions(), full=complete)
 
     def _restarted(self, written: Mapping[TopicPartition, Written]) -> dict[TopicPartition, set[int]]:
         """The members of ISRs that registered after the state was written: no controller has seen that they had stopped.

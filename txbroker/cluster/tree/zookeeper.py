@@ -153,6 +153,7 @@ class ZooKeeperTree:
         self._counts = counts
         self._session = open_session(servers, timeout_ms, call_from_thread=threads.call_from_thread, on_state=self._state_changed)
         self._over = False
+        self._reads_many = True  # the servers know MultiRead
         self._opening: Deferred[ZooKeeperTree] | None = None
         self._cancel_timer: Callable[[], object] | None = None
         self._waiting: dict[Deferred[Any], str] = {}  # with their paths, in the order of the calls
@@ -312,9 +313,12 @@ class ZooKeeperTree:
             return [None if one is None else (one[0], _stat(one[1])) for one in results]
 
         def one_by_one(failure: Failure) -> Deferred[list[tuple[bytes | None, Stat] | None]]:
-            failure.trap(Refused)  # by a server older than 3.6
+            failure.trap(Refused)  # by a server older than 3.6, which also closes the connection
+            self._reads_many = False
             return found([self.get(path) for path in wanted])
 
+        if not self._reads_many:
+            return found([self.get(path) for path in wanted])
         return self._submit("/", MultiRead(tuple(map(self._full, wanted))), nodes, repeat=True).addErrback(one_by_one)
 
     def set(self, path: str, data: bytes | None, version: int = ANY_VERSION) -> Deferred[Stat]:
