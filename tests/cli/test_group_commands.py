@@ -53,7 +53,8 @@ def member(broker: Server, group: str, topic: str) -> Iterator[Any]:
     """Runs a member of the group, which has partitions, until the end of the block."""
     consumer = KafkaConsumer(topic, bootstrap_servers=broker.address, group_id=group, group_instance_id="one", enable_auto_commit=False)
     try:
-        until(lambda: consumer.poll(100) is not None and bool(consumer.assignment()), "partitions are assigned")
+        # kafka-python forgets an assignment that arrives just as a poll times out.
+        until(lambda: consumer.poll(2000) is not None and bool(consumer.assignment()), "partitions are assigned")
         yield consumer
     finally:
         consumer.close()

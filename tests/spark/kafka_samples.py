@@ -25,8 +25,8 @@ def unpack(directory: Path) -> Path:
 
 
 def serve(directory: Path) -> BrokerProcess:
-    """A started broker."""
-    server = BrokerProcess(directory)
+    """A started broker, which leaves open the transactions that have timed out since Kafka wrote them."""
+    server = BrokerProcess(directory, {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "86400000"})
     unpack(server.data)
     configs = ("--topic-config", "*:retention.ms=-1", "--topic-config", "s-compact:cleanup.policy=compact")
     run("import", "--log-dirs", str(server.data), *configs, "--yes")
