@@ -7,7 +7,8 @@ import pytest
 from tests.log.support import NOW, marker, open_log
 from tests.support.fakes.disk_path import DiskPath
 from txbroker.log.log import Log
-from txbroker.testing.simulation.invariants.compaction import CompactedTruth, read_log
+from txbroker.testing.simulation.invariants.batches import batches_with_records
+from txbroker.testing.simulation.invariants.compaction import CompactedTruth
 from txbroker.testing.simulation.memory_disk import MemoryDisk
 from txbroker.testing.simulation.run import run_plan
 from txbroker.testing.simulation.workloads import draw
@@ -33,7 +34,7 @@ def log_of(name: str, batches: list[bytes], *, retention_ms: int = DAY_MS) -> Lo
 
 def truth_of(batches: list[bytes]) -> CompactedTruth:
     truth = CompactedTruth()
-    for header, records in read_log(log_of("all", batches)):
+    for header, records in batches_with_records(log_of("all", batches)):
         truth.committed(header, records)
     return truth
 
@@ -73,7 +74,7 @@ def test_records_of_open_and_aborted_transactions_replace_nothing(ended: bool | 
 
 def test_a_record_that_was_not_committed() -> None:
     truth = truth_of([FIRST, OTHER])
-    ((_, records),) = read_log(log_of("other", [batch(0, b"a", b"x")]))
+    ((_, records),) = batches_with_records(log_of("other", [batch(0, b"a", b"x")]))
     assert truth.difference(records) == "the record at 0 is b'a': b'x', and was committed as (b'a', b'1')"
 
 

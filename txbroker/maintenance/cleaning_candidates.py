@@ -53,9 +53,13 @@ class Candidates:
             checkpoint=checkpoint if whole else self._schedule.clean_end(candidate, checkpoint),
             log_start_offset=candidate.log_start_offset,
             log_end_offset=candidate.log_end_offset,
-            last_stable_offset=candidate.last_stable_offset(self._high_watermark(candidate.topic_partition)),
+            last_stable_offset=self._stable_end(candidate),
             now_ms=self._now_ms(),
         )
+
+    def _stable_end(self, candidate: Log) -> int:
+        """Records from this offset on may be truncated or aborted: the cleaner leaves them, and does not count them as the latest."""
+        return candidate.last_stable_offset(self._high_watermark(candidate.topic_partition))
 
     def assess_and_act(self, candidate: Log, *, whole: bool = False) -> Cleanable:
         """As `assess`, for a log that is about to be cleaned. BrokerError.

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 from txbroker.log.cleaner import compaction_pass
-from txbroker.log.cleaner.cleanable import Cleanable, assess
 from txbroker.log.cleaner.cleaning_job import CleaningJob
 from txbroker.log.cleaner.offset_map import OffsetMap
 from txbroker.log.file_names import CLEANED
@@ -21,28 +20,12 @@ from txbroker.testing.simulation.bugs.patching import Patch
 
 def cleaner_passes_the_high_watermark() -> list[Patch]:
     """The cleaner removes a committed record because of a later one that is not committed, and may be truncated."""
-    return [_assessing(lambda candidates, candidate: candidate.log_end_offset)]
+    return [Patch(Candidates, "_stable_end", lambda self, candidate: candidate.log_end_offset)]
 
 
 def cleaner_passes_the_last_stable_offset() -> list[Patch]:
     """The cleaner removes a record because of a later one of an open transaction, which may be aborted."""
-    return [_assessing(lambda candidates, candidate: candidates._high_watermark(candidate.topic_partition))]
-
-
-def _assessing(end: Callable[[Candidates, Log], int]) -> Patch:
-    def broken(self: Candidates, candidate: Log, *, whole: bool = False) -> Cleanable:
-        checkpoint = self._directories.cleaning.offset(candidate.topic_partition)
-        return assess(
-            candidate.segments,
-            candidate.config,
-            checkpoint=checkpoint if whole else self._schedule.clean_end(candidate, checkpoint),
-            log_start_offset=candidate.log_start_offset,
-            log_end_offset=candidate.log_end_offset,
-            last_stable_offset=end(self, candidate),
-            now_ms=self._now_ms(),
-        )
-
-    return Patch(Candidates, "assess", broken)
+    return [Patch(Candidates, "_stable_end", lambda self, candidate: self._high_watermark(candidate.topic_partition))]
 
 
 def first_record_stays() -> list[Patch]:

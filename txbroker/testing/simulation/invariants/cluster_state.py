@@ -19,7 +19,8 @@ from txbroker.errors import BrokerError
 from txbroker.names import OFFSETS_TOPIC, TopicPartition, java_hash
 from txbroker.testing.simulation.ensemble import Transaction
 from txbroker.testing.simulation.invariants import leader_epochs, producer_states
-from txbroker.testing.simulation.invariants.compaction import CompactedTruth, read_batch
+from txbroker.testing.simulation.invariants.batches import READ_BYTES, read_batch
+from txbroker.testing.simulation.invariants.compaction import CompactedTruth
 from txbroker.testing.simulation.invariants.open_transactions import OpenTransactions
 from txbroker.wire.batch import BatchHeader, read_header
 from txbroker.wire.records import Record
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from txbroker.testing.simulation.hosts import BrokerHost
     from txbroker.testing.simulation.world import World
 
-READ_BYTES = 1 << 20
 SEQUENCES = 2**31
 
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from txbroker.log.log import Log
-from txbroker.testing.simulation.invariants.batches import READ_BYTES
-from txbroker.wire.batch import HEADER_SIZE, BatchHeader, read_header
+from txbroker.testing.simulation.invariants.batches import batches_with_records
+from txbroker.wire.batch import BatchHeader
 from txbroker.wire.control import read_marker
-from txbroker.wire.records import Record, read_records
+from txbroker.wire.records import Record
 
 NEVER_MS = 12 * 3_600_000  # tombstones with a longer retention stay for a whole run, whatever the wall clocks do
 
@@ -52,7 +50,7 @@ class CompactedTruth:
         """
         present: set[int] = set()
         first: dict[bytes, int] = {}
-        for header, records in read_log(log):
+        for header, records in batches_with_records(log):
             if not header.control:
                 present.update(record.offset for record in records)
                 for record in records:
@@ -68,25 +66,3 @@ class CompactedTruth:
                 what = "tombstone" if is_tombstone else "record"
                 return f"the latest {what} of key {key!r}, at {offset}, is missing: {seen}"
         return None
-
-
-def read_batch(data: bytes, at: int, header: BatchHeader) -> list[Record]:
-    """The records of a batch; none of an empty one, as the cleaner leaves them."""
-    return list(read_records(data, at, header, READ_BYTES)) if header.count else []
-
-
-def read_log(log: Log) -> Iterator[tuple[BatchHeader, list[Record]]]:
-    """All batches of a log with their records."""
-    offset, end = log.log_start_offset, log.log_end_offset
-    while offset < end:
-        data = log.read(offset, READ_BYTES, offset_end=end, whole_first_batch=True).region.read()
-        at = 0
-        while at + HEADER_SIZE <= len(data):
-            header = read_header(data, at)
-            if at + header.size > len(data):
-                break
-            yield header, read_batch(data, at, header)
-            offset = header.last_offset + 1
-            at += header.size
-        if not at:
-            return
