@@ -208,10 +208,13 @@ class Connection:
         slots, self._slots = self._slots, deque()
         for slot in slots:
             if slot.deferred is not None:
-                try:
-                    slot.deferred.cancel()
-                except Exception:
-                    log.exception("internal error cancelling a request from %s", self._who())
+                self._cancel(slot.deferred)
+
+    def _cancel(self, deferred: Deferred[Any]) -> None:
+        try:
+            deferred.cancel()
+        except Exception:
+            log.exception("internal error cancelling a request from %s", self._who())
 
     def _is_used(self) -> None:
         """The client has sent its first request that is not ApiVersions."""
@@ -324,7 +327,7 @@ class Connection:
         elif response is not None:
             self._wait(response, len(frame) - records_bytes, route, request, context)
         if begun:
-            self._time(begun, route, response)
+            self.time(begun, route, response)
         return taken
 
     def _take(self, received: memoryview, taken: int, route: Route, found: KnownRequest, begun: float) -> int:
@@ -362,8 +365,8 @@ class Connection:
 
     def handle(
         self, route: Route, found: KnownRequest, correlation_id: int, request_size: int, call: Callable[[RequestContext], Handled]
-    ) -> None:
-        """Put the response that `call` returns. The request repeats `found`, and has `request_size` bytes without its records."""
+    ) -> Handled:
+        """Put the response that `call` returns, and return it. The request repeats `found`; `request_size`: without its records."""
         context = self.context(route, found, correlation_id)
         response: Any
         try:
@@ -375,6 +378,7 @@ class Connection:
         elif response is not None:
             self._put(*self._encode(response, route, found.message, context))
             self._transport.flush()
+        return response  # type: ignore[no-any-return]
 
     def _hold_back(self) -> int:
         """Have the transport keep this frame until all requests before it are answered."""
@@ -396,7 +400,7 @@ class Connection:
             self._known_positions = (position, *self._known_positions[: KNOWN_POSITIONS_MAX - 1])
         return request, () if route.record_holders is None else route.record_holders(request)
 
-    def _time(self, begun: float, route: Route, response: Handled) -> None:
+    def time(self, begun: float, route: Route, response: Handled) -> None:
         """Record how long this request took, from its last byte until its response was made; not if its connection is gone by then."""
         if not isinstance(response, Deferred):
             route.times.end(begun)
@@ -451,6 +455,8 @@ class Connection:
         self._measure()
         arguments = (slot, route, request, context)
         deferred.addCallbacks(self._answered, self._broken, callbackArgs=arguments, errbackArgs=arguments)
+        if self._closing:  # the connection was lost in the turn in which the request was collected
+            self._cancel(deferred)
 
     def _answered(self, response: Answer | None, slot: _Slot, route: Route, request: Request, context: RequestContext) -> None:
         if self._closing:

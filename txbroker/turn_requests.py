@@ -77,8 +77,8 @@ class TurnRequests:
         connection.collected_count += count
         group.begun = group.begun or begun
         route.count_untimed(count - 1)
-        group.frames.append(joined.data)
-        group.size += len(joined.data)
+        group.frames.append(joined.data[: joined.taken])
+        group.size += joined.taken
         group.places += joined.places
         group.members.append((connection, count))
         self.waiting += 1
@@ -116,6 +116,7 @@ def handle_together(
     except Exception as error:
         failure = error
     done, frames = (0, None) if answers is None else (answers.done, answers.frames)
+    first: Handled | None = None  # the response to the first request, if it was not answered together with others
     end = 0
     for connection, count in members:
         at, end = end, end + count
@@ -130,9 +131,10 @@ def handle_together(
                     call = partial(answers.answer, number)
                 else:
                     call = partial(_alone, route, found, joined, number)
-                connection.handle(route, found, places[number][0], joined.size, call)
+                handled = connection.handle(route, found, places[number][0], joined.size, call)
+                first = handled if number == 0 else first
     if begun:
-        route.times.end(begun)
+        members[0][0].time(begun, route, first)
 
 
 def _alone(route: Route, found: KnownRequest, joined: JoinedRequests, number: int, context: RequestContext) -> Handled:

@@ -194,6 +194,13 @@ def test_no_more_requests_are_in_flight_than_a_connection_may_have() -> None:
         clients.turn({0: [produce(topics.ids[1], 0, records, number) for number in range(3 * IN_FLIGHT_MAX)]}, collects=True)
         assert clients.most_in_flight == IN_FLIGHT_MAX
         assert _offsets(clients.output[0]) == list(range(2, 2 + 3 * IN_FLIGHT_MAX))
+
+        clients.begin(produce(topics.ids[1], 1, records, 0))
+        clients.most_in_flight = 0
+        for first in range(IN_FLIGHT_MAX - 8, IN_FLIGHT_MAX + 1):
+            requests = [produce(topics.ids[1], int(number >= first), records, number) for number in range(first + 40)]
+            clients.turn({0: requests}, collects=True)
+        assert clients.most_in_flight == IN_FLIGHT_MAX, "also if the requests of another partition follow"
     finally:
         broker.close()
 
@@ -224,5 +231,26 @@ def test_a_connection_that_is_lost_leaves_the_requests_of_others() -> None:
         clients.connections[1].connectionLost(Failure(ConnectionLost()))
         clients.turn({}, collects=False)
         assert [_offsets(clients.output[number]) for number in (0, 2)] == [[3], [5]]
+    finally:
+        broker.close()
+
+
+def test_the_requests_of_a_lost_connection_do_not_wait() -> None:
+    """They are appended, as they were received; their answers have nowhere to go."""
+    broker = InProcessBroker()
+    try:
+        topics = Topics(broker)
+        clients = Clients(broker, 1)
+        records = build([Record(0, 1_700_000_000_000, b"k", b"v")])
+        clients.begin(produce(topics.ids[1], 0, records, 0))
+        (connection,) = clients.connections
+        clients.actions.begin_turn(collects=True)
+        frames = b"".join(produce(topics.ids[1], 0, records, number) for number in range(3))
+        buffer = memoryview(bytearray(frames))
+        assert connection.frame_received(buffer[4 : len(frames) // 3], buffer) == len(frames)
+        connection.connectionLost(Failure(ConnectionLost()))
+        clients.actions.end_reading()
+        assert all(slot.deferred is None or slot.deferred.called for slot in connection._slots)
+        clients.turn({}, collects=False)
     finally:
         broker.close()
