@@ -101,6 +101,16 @@ def test_a_full_request_removes_the_topics_that_it_does_not_name() -> None:
     assert sorted(image.topics) == ["b", "c"] and len(image.topics["b"].partitions) == 2
 
 
+def test_a_full_request_removes_an_older_topic_whose_successor_is_in_deletion() -> None:
+    image = ClusterImage()
+    image.apply(update(topic("a", ID_A, partition(0))))
+    request = update(topic("a", ID_B, partition(0, leader=-2)))
+    request.type = FULL
+    changes = image.apply(request)
+    assert (changes.changed, changes.deleted) == (frozenset(), frozenset({"a"}))
+    assert image.topic("a") is image.topic_by_id(ID_A) is None
+
+
 def test_a_topic_of_the_same_name_under_another_id_is_another_topic() -> None:
     image = ClusterImage()
     image.apply(update(topic("a", ID_A, partition(0), partition(1))))

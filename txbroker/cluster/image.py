@@ -119,7 +119,9 @@ class ClusterImage:
         for topic in request.topic_states:
             (changed if self._apply_topic(topic) else deleted).add(topic.topic_name)
         if request.type == FULL:
-            deleted |= self._forget_others({topic.topic_name for topic in request.topic_states})
+            forgotten = self._forget_others({topic.topic_name for topic in request.topic_states if _live(topic)})
+            deleted |= forgotten
+            changed -= forgotten
         self.version += 1
         return ImageChanges(frozenset(changed), frozenset(deleted), brokers_changed)
 
@@ -134,7 +136,7 @@ class ClusterImage:
         """Returns whether the topic still has partitions."""
         name = state.topic_name
         before = self._topics.get(name)
-        live = [partition for partition in state.partition_states if partition.leader != LEADER_DURING_DELETE]
+        live = _live(state)
         partitions: dict[int, PartitionImage] = {}
         # A topic with another id is another topic: it was deleted and created again, and this broker missed the requests in between.
         if before is not None and before.topic_id != state.topic_id:
@@ -154,6 +156,11 @@ class ClusterImage:
         if state.topic_id != NULL_TOPIC_ID:
             self._names[state.topic_id] = name
         return True
+
+
+def _live(state: UpdateMetadataTopicState) -> list[UpdateMetadataPartitionState]:
+    """The partitions that are not in deletion."""
+    return [partition for partition in state.partition_states if partition.leader != LEADER_DURING_DELETE]
 
 
 def _in_order(partitions: dict[int, PartitionImage]) -> dict[int, PartitionImage]:
