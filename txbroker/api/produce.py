@@ -213,7 +213,7 @@ class ProduceHandler:
             raise BrokerError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"only the broker writes to {name}")
         return replicas.get_by_id(topic.topic_id, data.index) if by_id else replicas.get(topic.name, data.index)
 
-    # Requests of one connection for one partition, handled together
+    # Requests for one partition, handled together
 
     @staticmethod
     def joins(request: ProduceRequest) -> bool:

@@ -20,8 +20,8 @@ from txbroker.wire.messages.stop_replica import StopReplicaRequest, StopReplicaR
 from txbroker.wire.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
 from txbroker.wire.schema import Response
 
-# The logs of this many partitions are created or opened before the reactor serves other requests. So many roles are changed of partitions
-# with an open log: clients wait until the leader and its followers have theirs.
+# In one turn of the reactor, so many partitions get a role whose logs have to be created or opened, or so many whose logs are open: the
+# clients of these wait until the leader and its followers have their roles.
 PARTITIONS_PER_TURN = 8
 ROLES_PER_TURN = 96
 

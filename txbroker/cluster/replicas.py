@@ -179,7 +179,7 @@ class Replicas:
             if topic is None or known is None or topic.topic_id != partition.log.topic_id or known.leader_epoch < partition.leader_epoch:
                 continue
             if self.broker_id not in (known.leader, *known.replicas, *known.isr):
-                log.info("%s is deleted here: it is assigned to brokers %s", name, list(known.replicas))
+                log.info("deleting the replica of %s on this broker: the partition is assigned to brokers %s", name, list(known.replicas))
                 _outcome(partial(self._stop, name, known.leader_epoch, True), f"{name}: failed to delete the replica")
 
     def check_controller(self, epoch: int) -> None:

@@ -150,7 +150,7 @@ class ProducerStates:
         if state is None:
             return None  # any first sequence is accepted: earlier ones may have expired
         if origin is Origin.CLIENT and header.producer_epoch == state.epoch:
-            # The next sequence cannot repeat a batch.
+            # A batch with the next expected sequence is no duplicate.
             duplicate = _find(state, header) if header.base_sequence != add_sequence(state.last_sequence, 1) else None
             if duplicate is not None:
                 return duplicate

@@ -44,7 +44,7 @@ class Poller:
     """Serves its members from `start` to `stop`, while `reactor` runs."""
 
     def __init__(self, reactor: Any, begin_turn: Callable[[int], None], end_turn: Callable[[], None]) -> None:
-        """`begin_turn` and `end_turn` are called around each turn, in which the sockets that one poll has returned are served: so many."""
+        """`begin_turn(sockets)` and `end_turn` are called around each turn, which serves the sockets that one poll has returned."""
         self._reactor = reactor
         self._begin_turn = begin_turn
         self._end_turn = end_turn

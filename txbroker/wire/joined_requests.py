@@ -1,4 +1,4 @@
-"""Produce requests of one connection that were received together, and are handled together.
+"""Produce requests that were received together, on one connection or several, and are handled together.
 
 A producer that does not wait for each response sends many small requests for the same partition. Their batches are appended with one
 write, and the checks that concern the partition are made once. Each request still gets the response that it would get alone.
@@ -20,7 +20,7 @@ _GROWTH = 64
 
 
 class JoinedRequests(NamedTuple):
-    """Requests that differ in correlation id and records only; `data` has their frames with their sizes, `taken` bytes."""
+    """Requests that differ in correlation id and records only. The first `taken` bytes of `data` are their frames with their sizes."""
 
     data: bytes
     places: list[Place]

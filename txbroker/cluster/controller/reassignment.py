@@ -12,8 +12,8 @@ are the differences. Its steps, after each of which another controller can conti
    its removal, because the controller died, serves on.)
 
 A cancellation is a reassignment to the origin. As in Kafka, a broker that is down in step 4 keeps the log of its removed replica. A
-broker that runs, and was not reached by the controller of the time, deletes it when the next one sends all metadata
-(`Replicas.delete_unassigned`).
+broker that runs, and did not get the request before the controller was replaced, deletes the replica when the next controller sends
+the metadata of all partitions (`Replicas.delete_unassigned`).
 """
 
 from __future__ import annotations

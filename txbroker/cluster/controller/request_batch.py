@@ -65,7 +65,7 @@ class RequestBatch:
     def metadata(self, brokers: Iterable[int], partitions: Iterable[TopicPartition] = (), *, full: bool = False) -> None:
         """Send the metadata of these partitions, and the live brokers, to these brokers.
 
-        `full`: there are no other partitions. These brokers forget the topics that were deleted while no request reached them.
+        `full`: these are all partitions of the cluster. These brokers forget the topics that were deleted while no request reached them.
         """
         wanted = dict.fromkeys(partitions)
         for broker in brokers:

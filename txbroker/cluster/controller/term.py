@@ -300,8 +300,9 @@ class ControllerTerm:
         batch.metadata(brokers, context.partitions(), full=complete)
 
     def _restarted(self, written: Mapping[TopicPartition, Written]) -> dict[TopicPartition, set[int]]:
-        """The members of ISRs that registered after the state was written: no controller has seen that they had stopped.
+        """The members of ISRs that registered after the state was written: it was written before they stopped.
 
+        A restart is missed if a controller that had not noticed it wrote the state afterwards.
         A leader that has lost unsynced records would write others in the same leader epoch, at offsets that its followers have filled.
         A partition with one replica has no follower.
         """

@@ -73,7 +73,8 @@ class TopicDeletions:
                 if not state.delete_partition or topic.topic_name not in self._replicas:
                     continue
                 if response.error_code != ErrorCode.NONE or topic_partition in failed:
-                    log.warning("broker %d failed to delete %s: the deletion continues after its next start", broker_id, topic_partition)
+                    later = "the deletion continues after its next start, or when it reports its log directories"
+                    log.warning("broker %d failed to delete %s: %s", broker_id, topic_partition, later)
                     continue
                 self._replicas[topic.topic_name].discard((broker_id, topic_partition))
                 topics[topic.topic_name] = None

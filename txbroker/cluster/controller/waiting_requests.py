@@ -79,7 +79,7 @@ class _Merged:
             leaders = {leader.broker_id: leader for leader in (*self._request.live_leaders, *merged.live_leaders)}
             merged.live_leaders = list(leaders.values())
         if isinstance(merged, UpdateMetadataRequest) and isinstance(self._request, UpdateMetadataRequest):
-            merged.type = max(merged.type, self._request.type)  # with the later ones it still names all topics
+            merged.type = max(merged.type, self._request.type)  # FULL stays: later requests only add and delete topics
         self._request = merged
 
     def request(self) -> ControllerRequest:
