@@ -25,6 +25,8 @@ RECORDS, RECORD_BYTES = 16, 1024  # of one request
 IN_FLIGHT = 72  # requests of all connections, whatever the number of brokers
 DEPTH = 4
 SECONDS = 4.0
+WARM_UP_MIN_S, WARM_UP_MAX_S = 16.0, 60.0
+STILL_RISING = 1.1
 IDLE_S = 5.0
 CURVES = (
     Curve("memory per broker", "MB", 0),
@@ -107,7 +109,7 @@ def _written(cluster: Cluster, topics: Sequence[str], settings: Settings) -> Sam
     load = _load(cluster, topics, SECONDS * min(settings.scale * 10, 1))
     pids = [server.pid for server in cluster.brokers.values()]
     if settings.warmup_s:
-        run(replace(load, seconds=SECONDS))
+        _warm_up(load)
     before, others = producing.ends(cluster, topics), OthersMeter(pids)
     result = run(load, *pids)
     if producing.ends(cluster, topics) - before < result.answers_per_s * load.seconds * RECORDS * 0.99:
@@ -118,6 +120,17 @@ def _written(cluster: Cluster, topics: Sequence[str], settings: Settings) -> Sam
         "written": result.answers_per_s * request_bytes / 1e6, "p99": result.p99_ms,
         "CPU per GB": result.cpu_us_per_answer * 1e3 / request_bytes, OTHERS: others.cores(),
     }  # fmt: skip
+
+
+def _warm_up(load: Load) -> None:
+    """Send the load until its rate no longer rises: a Java broker compiles its code, and each partition has its first request."""
+    load, best = replace(load, seconds=SECONDS), 0.0
+    begin_s = time.monotonic()
+    while (passed_s := time.monotonic() - begin_s) < WARM_UP_MAX_S:
+        rate = run(load).answers_per_s
+        if passed_s >= WARM_UP_MIN_S and rate < best * STILL_RISING:
+            return
+        best = max(best, rate)
 
 
 def _load(cluster: Cluster, topics: Sequence[str], seconds: float) -> Load:
