@@ -25,8 +25,8 @@ RECORDS, RECORD_BYTES = 16, 1024  # of one request
 IN_FLIGHT = 72  # requests of all connections, whatever the number of brokers
 DEPTH = 4
 SECONDS = 4.0
-WARM_UP_MIN_S, WARM_UP_MAX_S = 16.0, 60.0
-STILL_RISING = 1.1
+WARM_UP_MAX_S = 90.0
+STILL_RISING, STEADY_RUNS = 1.1, 3
 IDLE_S = 5.0
 CURVES = (
     Curve("memory per broker", "MB", 0),
@@ -124,12 +124,11 @@ def _written(cluster: Cluster, topics: Sequence[str], settings: Settings) -> Sam
 
 def _warm_up(load: Load) -> None:
     """Send the load until its rate no longer rises: a Java broker compiles its code, and each partition has its first request."""
-    load, best = replace(load, seconds=SECONDS), 0.0
-    begin_s = time.monotonic()
-    while (passed_s := time.monotonic() - begin_s) < WARM_UP_MAX_S:
+    load, best, since_best = replace(load, seconds=SECONDS), 0.0, 0
+    end_s = time.monotonic() + WARM_UP_MAX_S
+    while since_best < STEADY_RUNS and time.monotonic() < end_s:
         rate = run(load).answers_per_s
-        if passed_s >= WARM_UP_MIN_S and rate < best * STILL_RISING:
-            return
+        since_best = 0 if rate > best * STILL_RISING else since_best + 1
         best = max(best, rate)
 
 
