@@ -100,7 +100,9 @@ class SimulatedTime:
     def result(self, deferred: Deferred[Any]) -> Any:
         outcomes: list[Any] = []
         deferred.addBoth(outcomes.append)
-        self._scheduler.run(self._scheduler.now_s + 60, lambda: bool(outcomes))
+        deferred.addBoth(lambda _: self._scheduler.stop())
+        if not outcomes:
+            self._scheduler.run(self._scheduler.now_s + 60)
         assert outcomes, "it did not fire"
         if isinstance(outcomes[0], Failure):
             outcomes[0].raiseException()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable
+from functools import cache
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
@@ -55,6 +56,7 @@ class ErrorTally:
 _Tally = Callable[[Any, Errors], None]
 
 
+@cache  # of a class of the schema: each broker of a process needs the same ones
 def _tally_of(cls: type[Struct]) -> _Tally:
     has_code = "error_code" in cls.__fields__
     nested = [(name, _tally_of(inner)) for name, kind in field_types(cls).items() if (inner := _struct_in_list(kind)) and _has_code(inner)]

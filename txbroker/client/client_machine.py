@@ -23,6 +23,7 @@ import struct
 from collections import deque
 from collections.abc import Callable, Mapping
 from enum import Enum, auto
+from itertools import islice
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from txbroker import __version__
@@ -245,7 +246,7 @@ class ClientMachine(Generic[C]):
     def outgoing(self) -> list[memoryview]:
         """The next parts to send, one after the other. They stay until `sent` reports them."""
         unsent = self._outgoing
-        return [unsent[index] for index in range(min(len(unsent), OUTGOING_PARTS_MAX))]
+        return list(islice(unsent, OUTGOING_PARTS_MAX))
 
     def sent(self, count: int) -> None:
         """`count` more bytes of `outgoing` were sent."""
@@ -279,7 +280,7 @@ class ClientMachine(Generic[C]):
             return self._connect_deadline_s
         if self._negotiating is not None:
             return self._negotiating.deadline_s
-        return min((waiting.deadline_s for waiting in self.in_flight), default=None)
+        return min([waiting.deadline_s for waiting in self.in_flight], default=None)
 
     def expired(self, now_s: float) -> ConnectionFailed | None:
         """The error to close the connection with, when a deadline has passed.
@@ -305,7 +306,7 @@ class ClientMachine(Generic[C]):
         size = sum(map(len, parts))
         prefix = request_prefix(type(request), version, self._correlation_id, self.settings.client_id, size)
         self._outgoing.append(memoryview(prefix))
-        self._outgoing.extend(memoryview(part) for part in parts if len(part))
+        self._outgoing.extend(map(memoryview, filter(len, parts)))
         return self._correlation_id
 
     def _ask_versions(self, version: int, deadline_s: float) -> None:

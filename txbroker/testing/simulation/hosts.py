@@ -75,7 +75,7 @@ class BrokerHost:
         self.serving = self.stopping = False
         self.failure = None
         self.sessions = []
-        process = self.process = world.process(f"{self.name}.{self.starts}", self.name, on_step=lambda: world.stepped(self))
+        process = self.process = world.process(f"{self.name}.{self.starts}", self.name, on_step=partial(world.state.stepped, self))
         text = {"listeners": f"PLAINTEXT://{self.name}:{PORT}", "log.dirs": DATA, "broker.id": str(self.id),
                 "zookeeper.connect": world.ensemble.connect, **self._overrides}  # fmt: skip
         self.host_disk = HostDisk(self.disk, process)

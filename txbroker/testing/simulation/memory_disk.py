@@ -127,7 +127,8 @@ class _Names:
             self.directories[new + directory[len(old) :]] = self.directories.pop(directory)
 
     def _place(self, path: str) -> tuple[dict[str, _Node], str]:
-        return self.entries(posixpath.dirname(path)), posixpath.basename(path)
+        directory, _, name = path.rpartition("/")
+        return self.entries(directory or "/"), name
 
     def _below_a_file(self, path: str) -> bool:
         while path != "/":

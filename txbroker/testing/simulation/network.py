@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -64,7 +65,8 @@ class Pipe:
         self._scheduled -= 1
         if self._waiting:
             return
-        if self.link in self._network.cut:
+        cut = self._network.cut
+        if cut and self.link in cut:
             self._waiting = True
             self._network.stalled.setdefault(self.link, []).append(self)
             return
@@ -107,9 +109,9 @@ class End:
             network = self._network
             if len(data) > 1 and network.chance.random() < SPLIT_CHANCE:
                 cut = network.chance.randrange(1, len(data))
-                self._pipe.put(lambda data=data[:cut]: peer._arrived(data))  # type: ignore[misc]
+                self._pipe.put(partial(peer._arrived, data[:cut]))
                 data = data[cut:]
-            self._pipe.put(lambda: peer._arrived(data))
+            self._pipe.put(partial(peer._arrived, data))
 
     def send(self, message: Callable[[], object]) -> None:
         """Send a message instead of bytes: a call that is made when it arrives, unless the peer has closed the connection."""
@@ -138,9 +140,13 @@ class End:
 
     def _arrived(self, data: bytes) -> None:
         if self.open:
-            self.process.step(lambda: self._received(data) if self.open else None)
+            self.process.step(partial(self._deliver, data))
         elif self.peer is not None and self._network.is_up(self.process.host):
             self._pipe.put(lambda peer=self.peer: peer._ended(ConnectionLost()))  # type: ignore[misc]  # a reset
+
+    def _deliver(self, data: bytes) -> None:
+        if self.open:
+            self._received(data)
 
     def _ended(self, reason: Exception) -> None:
         if self.open:
@@ -188,7 +194,11 @@ class Network:
         latency_s = self._latency_s * (0.2 + chance)
         if chance > 0.998:
             latency_s += 0.2
-        return latency_s + self.slow_s.get(link, 0.0) + (self.slow_requests_s.get(link, 0.0) if requests else 0.0)
+        if self.slow_s:
+            latency_s += self.slow_s.get(link, 0.0)
+        if self.slow_requests_s and requests:
+            latency_s += self.slow_requests_s.get(link, 0.0)
+        return latency_s
 
     def is_up(self, host: str) -> bool:
         """Whether the host has power."""

@@ -212,7 +212,7 @@ class ServerTransport:
                 self._close()
 
     def _write(self, parts: Sequence[Part]) -> None:
-        written = []
+        written: list[Any] = []
         for part in parts:
             if isinstance(part, Region):
                 try:
@@ -222,8 +222,7 @@ class ServerTransport:
                     self._lost(ConnectionLost())
                     return
             else:
-                assert isinstance(part, bytes | bytearray | memoryview)
-                written.append(bytes(part))
+                written.append(part)
         self._end.write(b"".join(written))
 
     def _close(self) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -25,7 +26,7 @@ SOON_S = 50e-6  # the mean delay of a call without a delay
 class Timer:
     """A call in the future: Twisted's IDelayedCall."""
 
-    __slots__ = ("_arguments", "_call", "_named", "_process", "_state", "time_s")
+    __slots__ = ("_arguments", "_call", "_named", "_process", "pending", "time_s")
 
     def __init__(
         self, process: Process, time_s: float, call: Callable[..., object], arguments: tuple[Any, ...], named: dict[str, Any]
@@ -34,24 +35,24 @@ class Timer:
         self._call = call
         self._arguments = arguments
         self._named = named
-        self._state = True
+        self.pending = True
         self.time_s = time_s
 
     def __call__(self) -> None:
-        if self._state:
+        if self.pending:
             if self._process.seconds() < self.time_s:  # it was delayed
                 self._process.schedule(self)
                 return
-            self._state = False
+            self.pending = False
             self._call(*self._arguments, **self._named)
 
     def active(self) -> bool:
         """Whether the call is still to be made."""
-        return self._state
+        return self.pending
 
     def cancel(self) -> None:
         """Do not make the call."""
-        self._state = False
+        self.pending = False
 
     def getTime(self) -> float:
         """When the call is made."""
@@ -120,7 +121,17 @@ class Process:
 
     def schedule(self, timer: Timer) -> None:
         """Make a timer's call at its time."""
-        self._scheduler.at(timer.time_s, lambda: self.step(timer))
+        self._scheduler.at(timer.time_s, partial(self._due, timer))
+
+    def _due(self, timer: Timer) -> None:
+        """The time of a timer. It is no step if it was cancelled or delayed, unless the process serves it later."""
+        if self.paused or self._held or not self.alive:
+            self.step(timer)
+        elif timer.pending:
+            if self._scheduler.now_s < timer.time_s:
+                self.schedule(timer)
+            else:
+                self._run(timer)
 
     def step(self, call: Callable[[], object]) -> None:
         """Make a call as a step of this process: now, after its pause, or never after its end."""

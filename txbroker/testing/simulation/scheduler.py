@@ -14,6 +14,7 @@ class Scheduler:
         self.events = 0
         self._heap: list[tuple[float, int, Callable[[], object]]] = []
         self._serial = 0
+        self._stopped = False
 
     def seconds(self) -> float:
         """The time."""
@@ -28,14 +29,18 @@ class Scheduler:
         """Call after a delay."""
         self.at(self.now_s + delay_s, call)
 
-    def run(self, until_s: float, stop: Callable[[], bool]) -> bool:
-        """Make the calls that are due until a time. Returns False if `stop` has ended it before."""
+    def stop(self) -> None:
+        """End `run` after the event of now."""
+        self._stopped = True
+
+    def run(self, until_s: float) -> None:
+        """Make the calls that are due until a time; fewer if `stop` is called."""
+        self._stopped = False
         heap = self._heap
         while heap and heap[0][0] <= until_s:
             self.now_s, _, call = heappop(heap)
             self.events += 1
             call()
-            if stop():
-                return False
+            if self._stopped:
+                return
         self.now_s = max(self.now_s, until_s)
-        return True

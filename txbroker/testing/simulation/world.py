@@ -123,6 +123,7 @@ class World:
         if self.violation is None:
             self.violation = Violation(invariant, text, self.scheduler.now_s)
             self.trace.add("VIOLATED", f"{invariant}: {text}")
+            self.scheduler.stop()
 
     def run(self) -> Result:
         """Run the plan."""
@@ -144,7 +145,7 @@ class World:
         begun_s = self.scheduler.now_s
         self._start_clients()
         self.faults.schedule(begun_s)
-        self.scheduler.run(begun_s + self.plan.duration_s, self._is_over)
+        self.scheduler.run(begun_s + self.plan.duration_s)
         problem = self.convergence.problem
         if self.plan.left_out is not None and self.violation is None:
             out = self.faults.leave_out(self.plan.left_out)
@@ -159,16 +160,13 @@ class World:
                 self._finish()
         return self.scheduler.now_s - healed_s
 
-    def _is_over(self) -> bool:
-        return self.violation is not None
-
     def _until(
         self, condition: Callable[[], bool], at_most_s: float, otherwise: str, problem: Callable[[], str | None] | None = None
     ) -> bool:
         """Run until a condition holds; a violation of I11 if it does not in time, which names what waits."""
         deadline_s = self.scheduler.now_s + at_most_s
         while self.violation is None and self.scheduler.now_s < deadline_s:
-            self.scheduler.run(self.scheduler.now_s + CHECK_S, self._is_over)
+            self.scheduler.run(self.scheduler.now_s + CHECK_S)
             if self.violation is None and condition():
                 return True
         if self.violation is None:
@@ -265,11 +263,6 @@ class World:
             self.ledger.check_history()
 
     # Events of hosts
-
-    def stepped(self, host: BrokerHost) -> None:
-        """A process of a broker has made a step."""
-        if self.violation is None:
-            self.state.stepped(host)
 
     def ended(self, host: BrokerHost) -> None:
         """The process of a host has ended."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from txbroker.cluster import node_paths
-from txbroker.cluster.node_data import TopicAssignment, decode_topic
+from txbroker.cluster.node_data import TopicAssignment
 from txbroker.names import TopicPartition, amount
+from txbroker.testing.simulation.invariants.cluster_state import topic_assignment
 
 if TYPE_CHECKING:
     from txbroker.testing.simulation.clients.administrator import Administrator
@@ -19,7 +20,7 @@ def problem(world: World) -> str | None:
     waiting = sorted(nodes.names_under(node_paths.DELETE_TOPICS))
     if waiting:
         return f"the deletion of {', '.join(waiting)} is not complete"
-    topics = {name: decode_topic(_data(world, name)) for name in sorted(nodes.names_under(node_paths.TOPICS))}
+    topics = {name: topic_assignment(_data(world, name)) for name in sorted(nodes.names_under(node_paths.TOPICS))}
     for name, topic in topics.items():
         for index, assignment in topic.partitions.items():
             if assignment.is_reassigning:

@@ -9,11 +9,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from txbroker.cluster import node_paths
 from txbroker.cluster.node_data import NO_LEADER, PartitionState, decode_controller_epoch, decode_state, decode_topic
 from txbroker.cluster.partition import Partition
+from txbroker.cluster.replicas import Replicas
 from txbroker.cluster.tree.znodes import Node
 from txbroker.errors import BrokerError
 from txbroker.names import OFFSETS_TOPIC, TopicPartition, java_hash
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
     from txbroker.testing.simulation.world import World
 
 SEQUENCES = 2**31
+
+topic_assignment = lru_cache(maxsize=256)(decode_topic)  # it is read-only, and asked for again and again
 
 
 class Seen(NamedTuple):
@@ -106,27 +110,37 @@ class ClusterState:
         broker = host.broker
         if broker is None or broker.components is None or host.process is None or not host.process.alive:
             return
+        if self._world.violation is not None:
+            return
         known = self._replicas.setdefault(host.id, {})
         partitions = broker.components.replicas._partitions
-        for name, partition in partitions.items():
-            log = partition.log
-            replica = known.get(name)  # type: ignore[call-overload]
-            epoch = partition.state.leader_epoch
+        if len(known) != len(partitions):
+            self._look(host, broker.components.replicas)
+            return
+        for replica, partition in zip(known.values(), partitions.values(), strict=True):  # mostly nothing has changed
+            log, epoch = partition.log, partition.state.leader_epoch
             fields = (partition.is_leader, epoch, partition.high_watermark, log.log_end_offset, log.log_start_offset)
-            if replica is not None and fields == replica.seen and replica.partition is partition:
-                continue
-            now = Seen(*fields)
+            if fields != replica.seen or replica.partition is not partition:
+                self._look(host, broker.components.replicas)
+                return
+
+    def _look(self, host: BrokerHost, replicas: Replicas) -> None:
+        """Compare the replicas of a broker with what they were."""
+        known = self._replicas[host.id]
+        for partition in replicas:
+            name, log, replica = partition.topic_partition, partition.log, known.get(partition.topic_partition)
+            epoch = partition.state.leader_epoch
+            now = Seen(partition.is_leader, epoch, partition.high_watermark, log.log_end_offset, log.log_start_offset)
             if replica is None or replica.partition is not partition:
-                replica = known[partition.topic_partition] = Replica(partition, now._replace(is_leader=False), now.start, now.end)
+                replica = known[name] = Replica(partition, now._replace(is_leader=False), now.start, now.end)
                 self._changed(host, replica, replica.seen, now, started=True)
-            else:
+            elif now != replica.seen:
                 before, replica.seen = replica.seen, now
                 self._changed(host, replica, before, now)
-        if len(known) > len(partitions):
-            for name in [name for name in known if name not in partitions]:
-                del known[name]
-                if not broker.components.replicas.is_offline(*name):  # else its log is as it was
-                    self._ends.pop((host.id, name), None)
+        for name in [name for name in known if name not in replicas._partitions]:
+            del known[name]
+            if not replicas.is_offline(*name):  # else its log is as it was
+                self._ends.pop((host.id, name), None)
 
     def _changed(self, host: BrokerHost, replica: Replica, before: Seen, now: Seen, *, started: bool = False) -> None:
         partition = replica.partition
@@ -317,14 +331,14 @@ class ClusterState:
 
     def _has_id(self, topic: str, topic_id: bytes) -> bool:
         node = self._world.ensemble.nodes.get(node_paths.topic(topic))
-        return node is None or decode_topic(node.data).topic_id == topic_id
+        return node is None or topic_assignment(node.data).topic_id == topic_id
 
     def states(self) -> Iterator[tuple[TopicPartition, PartitionState, tuple[int, ...]]]:
         """The partitions with their states and replicas, as ZooKeeper has them."""
         for name, state in self._states.items():
             node = self._world.ensemble.nodes.get(node_paths.topic(name.topic))
             if node is not None:
-                yield name, state, decode_topic(node.data).partitions[name.partition].replicas
+                yield name, state, topic_assignment(node.data).partitions[name.partition].replicas
 
     def state(self, name: TopicPartition) -> PartitionState | None:
         """The state of a partition, as ZooKeeper has it."""
@@ -401,11 +415,11 @@ class ClusterState:
     def _preferred(self, name: TopicPartition) -> int | None:
         """The leader that an operator, or the balancing, may elect while the one before it is well."""
         node = self._world.ensemble.nodes.get(node_paths.topic(name.topic))
-        return None if node is None else decode_topic(node.data).partitions[name.partition].replicas[0]
+        return None if node is None else topic_assignment(node.data).partitions[name.partition].replicas[0]
 
     def _committed_end(self, name: TopicPartition) -> int:
         node = self._world.ensemble.nodes.get(node_paths.topic(name.topic))
-        truth = None if node is None else self._truths.get((decode_topic(node.data).topic_id, name.partition))
+        truth = None if node is None else self._truths.get((topic_assignment(node.data).topic_id, name.partition))
         return 0 if truth is None else max(truth.ends.values(), default=0)
 
     # The end
