@@ -1,7 +1,8 @@
 """Notifies systemd of the process's state (sd_notify), for units with Type=notify.
 
-Nothing is sent without NOTIFY_SOCKET in the environment. Messages are datagrams. A message that cannot be sent is dropped: the broker
-does not depend on its supervisor.
+Nothing is sent without NOTIFY_SOCKET in the environment. Messages are datagrams, of which the supervisor's socket holds a few
+(net.unix.max_dgram_qlen). While it is full, READY and STOPPING are repeated, and other messages are dropped: these come again, or are not
+needed. A message that cannot be sent for another reason is dropped: the broker does not depend on its supervisor.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ log = logging.getLogger("txbroker")
 EXTENSION_S = 60
 EXTEND_EVERY_S = 15
 
+REPEAT_S = 0.1  # while the supervisor's socket is full
+
 
 class Supervisor:
     """The connection to systemd, if any. `status` may be called in any thread, the other methods in the reactor's.
@@ -32,6 +35,8 @@ class Supervisor:
         self._socket: socket.socket | None = None
         self._timer: Any = None
         self._is_ready = False
+        self._unsent = ""  # READY or STOPPING, for which the supervisor's socket was full
+        self._repeat: Any = None
 
     def starting(self) -> None:
         """The process has started; from now on the start timeout is extended."""
@@ -51,23 +56,33 @@ class Supervisor:
     def ready(self, text: str) -> None:
         """Clients are served."""
         self._is_ready = True
-        self._send(f"READY=1\nSTATUS={text}")
+        self._change(f"READY=1\nSTATUS={text}")
         self._again()
 
     def stopping(self) -> None:
         """The process is stopping; the stop timeout is extended."""
         self._is_ready = False
-        self._send("STOPPING=1\nSTATUS=stopping")
+        self._change("STOPPING=1\nSTATUS=stopping")
         self._again()
 
     def stopped(self) -> None:
         """Send nothing more."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        for timer in (self._timer, self._repeat):
+            if timer is not None:
+                timer.cancel()
+        self._timer = self._repeat = None
         if self._socket is not None:
             self._socket.close()
             self._socket = None
+
+    def _change(self, message: str) -> None:
+        """Send this message as soon as the socket takes it; it replaces an earlier one that was not sent."""
+        self._unsent = message
+        if self._repeat is None:
+            self._send_change()
+
+    def _send_change(self) -> None:
+        self._repeat = None if self._send(self._unsent) else self._reactor.callLater(REPEAT_S, self._send_change)
 
     def _again(self) -> None:
         """Restart the periodic messages, as their content has changed."""
@@ -87,13 +102,17 @@ class Supervisor:
             return
         self._timer = self._reactor.callLater(min(EXTEND_EVERY_S, self.watchdog_s or EXTEND_EVERY_S), self._tick)
 
-    def _send(self, message: str) -> None:
+    def _send(self, message: str) -> bool:
+        """False if the supervisor's socket is full."""
         if self._socket is None or self._address is None:
-            return
+            return True
         try:
             self._socket.sendto(message.encode(), self._address)
+        except BlockingIOError:
+            return False
         except OSError as error:
             log.debug("cannot send %r to the supervisor: %s", message, error)
+        return True
 
 
 def _address(text: str) -> str | None:

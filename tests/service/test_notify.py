@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from twisted.internet.task import Clock as TwistedClock
 
 from tests.support import raw_admin
 from tests.support.running import ENVIRONMENT, RUN, TWISTD, Running, patched
 from tests.support.server import Server
 from tests.support.waiting import PATIENCE_S, until
-from txbroker.supervisor import Supervisor
+from txbroker.supervisor import REPEAT_S, Supervisor
 
 
 class Supervising:
@@ -77,6 +78,7 @@ def test_the_status_has_the_number_of_loaded_logs(start_broker: Callable[..., Se
     server.kill()
     service = Running(RUN, server.directory, environment=supervising.environment)
     try:
+        service.wait_for("listening: ")  # the supervisor reads only now, when its socket may be full
         until(lambda: "READY=1" in supervising.messages(), "READY is notified")
         reported = supervising.messages()
         assert f"STATUS=loading logs: 10 of 20 of {server.data}" in reported
@@ -137,6 +139,32 @@ def test_the_watchdog_is_notified_twice_per_interval(environment: dict[str, str]
     supervisor.ready("")
     assert [delay for delay, _ in clock.calls] == ([] if delay_s is None else [delay_s])
     supervisor.stopped()
+
+
+@pytest.mark.parametrize("stopping", [False, True])
+def test_a_change_of_state_is_repeated_until_the_socket_has_room(stopping: bool, tmp_path: Path) -> None:
+    """The socket of a supervisor that is busy holds some messages, here those of the loading of logs; a start that is never ready fails."""
+    supervising = Supervising(str(tmp_path / "notify"))
+    clock = TwistedClock()
+    supervisor = Supervisor(clock, supervising.environment, 1)
+    supervisor.starting()
+    queue = int(Path("/proc/sys/net/unix/max_dgram_qlen").read_text())
+    for done in range(queue + 10):
+        supervisor.status(f"loading logs: {done}")
+    supervisor.ready("serving clients")
+    clock.advance(REPEAT_S)
+    if stopping:
+        supervisor.stopping()
+    clock.advance(REPEAT_S)
+    assert {"READY=1", "STOPPING=1"}.isdisjoint(supervising.messages()[:]), "the socket was full"
+    clock.advance(REPEAT_S)
+    assert supervising.messages()[-2:] == (["STOPPING=1", "STATUS=stopping"] if stopping else ["READY=1", "STATUS=serving clients"])
+    sent = len(supervising.messages())
+    clock.advance(REPEAT_S)
+    assert len(supervising.messages()) == sent
+    supervisor.stopped()
+    assert clock.getDelayedCalls() == []
+    supervising.close()
 
 
 def test_a_status_is_one_line(tmp_path: Path) -> None:
