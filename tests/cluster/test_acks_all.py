@@ -125,6 +125,25 @@ def test_a_produce_that_waits_fails_when_leadership_changes(host: ReplicaHost) -
     assert codes(produced) == [E.NOT_LEADER_OR_FOLLOWER]
 
 
+def test_a_produce_waits_on_in_a_new_leader_epoch_of_the_same_leader(host: ReplicaHost) -> None:
+    """As with Kafka's DelayedProduce. Nothing counts that followers have fetched in an earlier epoch."""
+    produced = host.produce(b"a")
+    fetch(host, 1, OTHER)
+    host.roles(epoch=1)
+    assert produced == []
+    host.roles(epoch=3, isr=(OWN, THIRD))
+    fetch(host, 0, THIRD)
+    assert produced == []
+    fetch(host, 1, THIRD)
+    assert codes(produced) == [E.NONE]
+
+
+def test_a_produce_in_a_new_leader_epoch_of_the_same_leader_with_too_few_replicas(host: ReplicaHost) -> None:
+    produced = host.produce(b"a")
+    host.roles(epoch=1, isr=(OWN,))
+    assert codes(produced) == [E.NOT_ENOUGH_REPLICAS_AFTER_APPEND]
+
+
 @pytest.mark.parametrize("again", [OWN, OTHER])
 def test_a_change_of_leadership_and_a_new_high_watermark_in_one_turn(host: ReplicaHost, again: int) -> None:
     produced = host.produce(b"a")

@@ -354,11 +354,11 @@ def test_only_assigned_replicas_may_fetch_as_followers(directory: DiskPath, move
     assert code_of(error) == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_an_append_that_waits_fails_when_the_leader_epoch_changes(directory: DiskPath, moves: Moves) -> None:
-    """The new epoch's records may have the same offsets: the high watermark that passes them says nothing about this append."""
+def test_an_append_that_waits_fails_when_another_broker_has_led(directory: DiskPath, moves: Moves) -> None:
+    """Records of the other leader may have the same offsets: the high watermark that passes them says nothing about this append."""
     partition = leading(directory, moves, isr=(OWN, OTHER), epoch=1)
     appended = partition.append(batch(b"a"), NOW, all_in_sync=True)
-    waiting = PendingAppend(partition, partition.leader_epoch, appended.last_offset)
+    waiting = PendingAppend(partition, partition.leadership, appended.last_offset)
     assert waiting.outcome() is None
     partition.follow(Leadership(OTHER, 2, (OTHER,), (OWN, OTHER), 1))
     assert waiting.outcome() == ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -371,7 +371,7 @@ def test_an_append_that_waits_fails_when_the_leader_epoch_changes(directory: Dis
 def test_an_append_whose_isr_became_too_small(directory: DiskPath, moves: Moves) -> None:
     partition = leading(directory, moves, isr=(OWN, OTHER), min_insync_replicas=2)
     appended = partition.append(batch(b"a"), NOW, all_in_sync=True)
-    waiting = PendingAppend(partition, partition.leader_epoch, appended.last_offset)
+    waiting = PendingAppend(partition, partition.leadership, appended.last_offset)
     partition.lead(Leadership(OWN, 0, (OWN,), (OWN, OTHER), 1))
     assert waiting.outcome() == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
     assert waiting.outcome(all_in_sync=False) == ErrorCode.NONE

@@ -33,7 +33,7 @@ class ProduceAnswers:
         self._record_errors = 0
 
     def add(self, index: int, outcome: Outcome) -> PartitionProduceResponse:
-        """The answer for one partition. To be called in the turn of the append, since the leader epoch may change later."""
+        """The answer for one partition. To be called in the turn of the append, since this broker may lose leadership later."""
         if isinstance(outcome, BrokerError):
             self.refused = self.refused or outcome
             answer = failure(index, outcome, RECORD_ERRORS_MAX - self._record_errors)
@@ -42,7 +42,7 @@ class ProduceAnswers:
         partition, appended = outcome
         answer = success(index, appended.first_offset, appended.append_time_ms, appended.log_start_offset)
         if self.acks and not partition.acknowledged(appended.last_offset, all_in_sync=self.acks == ACKS_ALL):
-            self._waiting.append((PendingAppend(partition, partition.leader_epoch, appended.last_offset), answer))
+            self._waiting.append((PendingAppend(partition, partition.leadership, appended.last_offset), answer))
         return answer
 
     def respond(

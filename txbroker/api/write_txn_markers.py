@@ -88,7 +88,7 @@ class WriteTxnMarkersHandler:
         except BrokerError as error:
             result.error_code = error.code
         else:
-            append = PendingAppend(partition, partition.leader_epoch, last_offset)
+            append = PendingAppend(partition, partition.leadership, last_offset)
             appended.append(_AppendedMarker(append, result, marker.producer_id, marker.transaction_result))
         return result
 

@@ -64,7 +64,7 @@ class PartitionStateLog:
         if partition.acknowledged(appended.last_offset):
             return succeed(None)
         done: Deferred[None] = Deferred()
-        pending = PendingAppend(partition, partition.leader_epoch, appended.last_offset)
+        pending = PendingAppend(partition, partition.leadership, appended.last_offset)
         self._purgatory.park(_Replicated(pending, done), [partition.topic_partition], self._timeout_ms)
         return done
 

@@ -121,6 +121,7 @@ class Partition:
         "epoch_start",
         "high_watermark",
         "is_leader",
+        "leadership",
         "log",
         "observer",
         "state",
@@ -147,6 +148,7 @@ class Partition:
         self.observer = observer
         self.state = NO_LEADERSHIP
         self.is_leader = False
+        self.leadership = 0  # how often it has become the leader; it truncates its log only in between
         self.epoch_start = -1  # the first offset of the leader epoch in which this broker leads
         # The checkpoint may be older or newer than the log.
         self.high_watermark = min(max(high_watermark, log.log_start_offset), log.log_end_offset)
@@ -177,6 +179,7 @@ class Partition:
         new_epoch = not self.is_leader or state.leader_epoch != self.state.leader_epoch
         if not self.is_leader:
             self._counted_end = self.log.log_end_offset
+            self.leadership += 1
         if new_epoch:
             # The first batch of the epoch writes it: a broker may become the leader of thousands of partitions at once.
             self.log.leader_epochs.note(state.leader_epoch, self.log.log_end_offset)

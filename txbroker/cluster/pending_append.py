@@ -12,16 +12,17 @@ class PendingAppend(NamedTuple):
     """An append that waits for other replicas, or for a sync."""
 
     partition: Partition
-    leader_epoch: int
+    leadership: int  # the partition's `leadership` at the append
     last_offset: int
 
     def outcome(self, *, all_in_sync: bool = True) -> ErrorCode | None:
         """NONE when it may be acknowledged, or why it will not be; None: it has to wait.
 
-        After a change of the leader epoch the offsets may belong to other records: NOT_LEADER_OR_FOLLOWER, even if this broker leads again.
+        NOT_LEADER_OR_FOLLOWER if this replica has not been the leader all the time since: the offsets may belong to other records, even if
+        it leads again. In a new leader epoch of the same leader its log is as it was, and followers copy it (Kafka's DelayedProduce).
         """
         partition = self.partition
-        if not partition.is_leader or partition.state.leader_epoch != self.leader_epoch:
+        if not partition.is_leader or partition.leadership != self.leadership:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         if not partition.acknowledged(self.last_offset, all_in_sync=all_in_sync):
             return None
