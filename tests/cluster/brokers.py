@@ -285,3 +285,14 @@ def described(request: ControllerRequest) -> list[str]:
 
 def joined(ids: list[int]) -> str:
     return ",".join(map(str, ids))
+
+
+def cluster_of(*brokers: int) -> FakeCluster:
+    cluster = FakeCluster()
+    cluster.start(*brokers)
+    cluster.sent.clear()
+    return cluster
+
+
+def new_topic(name: str, *replicas: tuple[int, ...]) -> NewTopic:
+    return NewTopic(name=name, assignments=list(enumerate(replicas)))

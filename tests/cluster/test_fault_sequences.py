@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.brokers import FakeCluster
+from tests.cluster.brokers import FakeCluster, cluster_of
 from tests.cluster.replica_host import BROKERS, OTHER, OWN, THIRD, TOPIC, Fetching, ReplicaHost
-from tests.cluster.test_controller import cluster_of
 from tests.log.support import NOW, batch
 from txbroker.cluster import node_paths
 from txbroker.errors import ErrorCode

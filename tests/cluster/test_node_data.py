@@ -73,6 +73,10 @@ def test_a_partition_state() -> None:
     state = PartitionState(leader=2, leader_epoch=0, isr=(2, 1), controller_epoch=1, partition_epoch=7)
     assert state.encode() == text
     assert node_data.decode_state(text, 7) == state
+    with_epochs = text[:-1] + b',"txbroker_isr_epochs":[5,4294967298]}'
+    assert state.encode((5, 4294967298)) == with_epochs
+    assert node_data.decode_state_and_epochs(with_epochs, 7) == (state, (5, 4294967298))
+    assert node_data.decode_state_and_epochs(text, 7) == (state, ())
     unclean = b'{"controller_epoch":1,"leader":2,"version":1,"leader_recovery_state":1,"leader_epoch":3,"isr":[2]}'
     assert node_data.decode_state(unclean, 0).encode() == unclean
     assert node_data.decode_state(unclean, 0).recovering
@@ -111,13 +115,13 @@ DECODERS: list[Callable[[bytes | None], object]] = [
     node_data.decode_broker,
     node_data.decode_controller_epoch,
     node_data.decode_topic,
-    lambda data: node_data.decode_state(data, 0),
+    lambda data: node_data.decode_state_and_epochs(data, 0),
     node_data.decode_config,
     node_data.decode_config_change,
     node_data.decode_producer_id_block,
     node_data.decode_log_dir_event,
 ]
-STATE = b'{"controller_epoch":1,"leader":2,"version":1,"leader_epoch":0,"isr":[2,1]}'
+STATE = b'{"controller_epoch":1,"leader":2,"version":1,"leader_epoch":0,"isr":[2,1],"txbroker_isr_epochs":[7,5]}'
 SAMPLES = [BROKER, TOPIC, STATE, b'{"version":1,"config":{"a":"b"}}']
 
 

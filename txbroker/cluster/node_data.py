@@ -266,18 +266,37 @@ class PartitionState:
     recovering: bool = False  # the leader was elected outside of the ISR and has not reported its recovery yet (KIP-704)
     partition_epoch: int = 0  # the node's version, not part of its data
 
-    def encode(self) -> bytes:
-        """Without the partition epoch."""
+    def encode(self, isr_epochs: Sequence[int] = ()) -> bytes:
+        """Without the partition epoch. `isr_epochs`: the broker epochs of the ISR, which Apache Kafka neither writes nor reads."""
         value: dict[str, Any] = {"controller_epoch": self.controller_epoch, "leader": self.leader, "version": 1}
         if self.recovering:
             value["leader_recovery_state"] = 1
         value |= {"leader_epoch": self.leader_epoch, "isr": list(self.isr)}
+        if isr_epochs:
+            value[_ISR_EPOCHS] = list(isr_epochs)
         return to_json(value)
+
+
+_ISR_EPOCHS = "txbroker_isr_epochs"
 
 
 @_decoder("partition state")
 def decode_state(value: dict[str, Any], partition_epoch: int) -> PartitionState:
     """A partition's state; `partition_epoch` is the version of the node."""
+    return _state(value, partition_epoch)
+
+
+@_decoder("partition state")
+def decode_state_and_epochs(value: dict[str, Any], partition_epoch: int) -> tuple[PartitionState, tuple[int, ...]]:
+    """The same, and the broker epochs of its ISR, in the order of the ISR; empty if they were not written."""
+    state = _state(value, partition_epoch)
+    epochs = tuple(value.get(_ISR_EPOCHS, ()))
+    if any(type(epoch) is not int for epoch in epochs) or len(epochs) not in (0, len(state.isr)):
+        raise ValueError(f"{epochs} are not the broker epochs of {state.isr}")
+    return state, epochs
+
+
+def _state(value: dict[str, Any], partition_epoch: int) -> PartitionState:
     return PartitionState(
         leader=_number(value["leader"], least=NO_LEADER),
         leader_epoch=_number(value["leader_epoch"]),

@@ -74,6 +74,12 @@ class ControllerContext:
         """The replicas of an existing partition."""
         return self.topics[topic_partition.topic].partitions[topic_partition.partition]
 
+    def isr_epochs(self, topic_partition: TopicPartition, isr: Iterable[int]) -> tuple[int, ...]:
+        """The epochs of these brokers, -1 if one is not registered; none for a partition with one replica, which has no follower."""
+        if len(self.assignment(topic_partition).replicas) == 1:
+            return ()
+        return tuple(self.brokers[id_].epoch if id_ in self.brokers else -1 for id_ in isr)
+
     def knows(self, topic_partition: TopicPartition) -> bool:
         """Whether the partition exists."""
         topic = self.topics.get(topic_partition.topic)

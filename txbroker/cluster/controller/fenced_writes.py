@@ -13,12 +13,22 @@ from itertools import chain
 from typing import NamedTuple
 
 from txbroker.cluster import node_paths
-from txbroker.cluster.node_data import MalformedNode, PartitionState, ReplicaAssignment, TopicAssignment, decode_state, decode_topic
+from txbroker.cluster.node_data import (
+    MalformedNode,
+    PartitionState,
+    ReplicaAssignment,
+    TopicAssignment,
+    decode_state_and_epochs,
+    decode_topic,
+)
 from txbroker.cluster.tree.interface import MULTI_OPS_MAX, BadVersion, Check, Create, Delete, NoNode, Op, Set, Stat, Tree
 from txbroker.cluster.tree.operations import together
 from txbroker.names import NULL_TOPIC_ID, TopicPartition
 
 log = logging.getLogger("txbroker.controller")
+
+
+IsrEpochs = Callable[[TopicPartition, Iterable[int]], Sequence[int]]
 
 
 class ControllerMoved(Exception):
@@ -33,20 +43,25 @@ class Updated(NamedTuple):
 
 
 class Written(NamedTuple):
-    """A partition's state as read, and the transaction that wrote it (its node's mzxid)."""
+    """A partition's state as read."""
 
     state: PartitionState
-    zxid: int
+    isr_epochs: tuple[int, ...]  # the broker epochs of the ISR that its controller knew; empty: Apache Kafka has written it
+    zxid: int  # the transaction that wrote it (its node's mzxid)
 
 
 class StateNodes:
     """Reads and fenced writes for one controller term."""
 
-    def __init__(self, tree: Tree, epoch: int, epoch_version: int) -> None:
-        """`epoch_version` is the version of `/controller_epoch` written by this controller's election."""
+    def __init__(self, tree: Tree, epoch: int, epoch_version: int, isr_epochs: IsrEpochs) -> None:
+        """`epoch_version` is the version of `/controller_epoch` written by this controller's election.
+
+        `isr_epochs`: the epochs of an ISR's brokers that this controller knows, which it writes with the state.
+        """
         self._tree = tree
         self.unreadable: set[TopicPartition] = set()  # partitions whose state node is malformed: not served, never overwritten
         self._epoch = epoch
+        self._isr_epochs = isr_epochs
         self._fence = Check(node_paths.CONTROLLER_EPOCH, epoch_version)
 
     async def write(self, ops: Sequence[Op]) -> None:
@@ -63,7 +78,7 @@ class StateNodes:
         return {topic_partition: written.state for topic_partition, written in (await self.read_written(partitions)).items()}
 
     async def read_written(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Written]:
-        """The same, and when they were written."""
+        """The same, with what shows whether a broker has restarted since they were written."""
         wanted = [(tp, node_paths.state(tp)) for tp in partitions]
         reads = await self._get([path for _, path in wanted])
         states: dict[TopicPartition, Written] = {}
@@ -72,7 +87,7 @@ class StateNodes:
             if read is not None:
                 data, stat = read
                 try:
-                    states[topic_partition] = Written(decode_state(data, stat.version), stat.mzxid)
+                    states[topic_partition] = Written(*decode_state_and_epochs(data, stat.version), stat.mzxid)
                 except MalformedNode as error:
                     self.unreadable.add(topic_partition)
                     log.error("partition %s is not served, repair or delete %s: %s", topic_partition, path, error)
@@ -86,7 +101,7 @@ class StateNodes:
         for topic_partition, state in states.items():
             node = node_paths.partition(topic_partition)
             above = [Create(node)] if topic_partition.topic not in present or node in missing else []
-            groups.append([*above, Create(node_paths.state(topic_partition), state.encode())])
+            groups.append([*above, Create(node_paths.state(topic_partition), self._encoded(topic_partition, state))])
         for ops in _chunks(groups):
             await self.write(ops)
 
@@ -158,8 +173,11 @@ class StateNodes:
         return list(chain.from_iterable(parts))
 
     async def _update(self, items: Sequence[tuple[TopicPartition, PartitionState]], updated: Updated) -> None:
-        await self.write([Set(node_paths.state(tp), state.encode(), state.partition_epoch) for tp, state in items])
+        await self.write([Set(node_paths.state(tp), self._encoded(tp, state), state.partition_epoch) for tp, state in items])
         updated.written.update((tp, replace(state, partition_epoch=state.partition_epoch + 1)) for tp, state in items)
+
+    def _encoded(self, topic_partition: TopicPartition, state: PartitionState) -> bytes:
+        return state.encode(self._isr_epochs(topic_partition, state.isr))
 
 
 def topic_of(path: str) -> str:

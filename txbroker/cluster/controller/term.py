@@ -76,7 +76,7 @@ class ControllerTerm:
         self._enqueue = enqueue
         self._new_topic_id = new_topic_id
         self._suspected = suspected
-        self._nodes = StateNodes(tree, controlling.epoch, epoch_version)
+        self._nodes = StateNodes(tree, controlling.epoch, epoch_version, self.context.isr_epochs)
         self.leadership = Leadership(self.context, self._nodes, tree, unclean_default, controlling.epoch)
         self._channels = Channels(open_channel, self._answered)
         self.outbox = OutgoingRequests(controlling, self.context, self._channels)
@@ -300,16 +300,23 @@ class ControllerTerm:
         batch.metadata(brokers, context.partitions(), full=complete)
 
     def _restarted(self, written: Mapping[TopicPartition, Written]) -> dict[TopicPartition, set[int]]:
-        """The members of ISRs that registered after the state was written: it was written before they stopped.
+        """The members of ISRs whose brokers have other epochs now than the controller knew that wrote the state.
 
-        A restart is missed if a controller that had not noticed it wrote the state afterwards.
         A leader that has lost unsynced records would write others in the same leader epoch, at offsets that its followers have filled.
         A partition with one replica has no follower.
+
+        Controllers of Apache Kafka write no broker epochs: then the members that registered after the state was written, which misses a
+        restart that the controller had not noticed yet.
         """
         restarted: dict[TopicPartition, set[int]] = {}
-        for topic_partition, (state, zxid) in written.items():
+        brokers = self.context.brokers
+        for topic_partition, (state, epochs, zxid) in written.items():
             if len(self.context.assignment(topic_partition).replicas) > 1 and topic_partition.topic not in self.context.deleting:
-                since = {id_ for id_ in state.isr if id_ in self.context.brokers and self.context.brokers[id_].epoch > zxid}
+                now = {id_: brokers[id_].epoch for id_ in state.isr if id_ in brokers}
+                if epochs:
+                    since = {id_ for id_, epoch in zip(state.isr, epochs, strict=True) if now.get(id_, epoch) != epoch}
+                else:
+                    since = {id_ for id_, epoch in now.items() if epoch > zxid}
                 if since:
                     restarted[topic_partition] = since
         return restarted
