@@ -7,8 +7,9 @@ import pytest
 from tests.log.support import NOW, marker, open_log
 from tests.support.fakes.disk_path import DiskPath
 from txbroker.log.log import Log
-from txbroker.testing.simulation.invariants.batches import batches_with_records
+from txbroker.testing.simulation.invariants.batches import batches, batches_with_records
 from txbroker.testing.simulation.invariants.compaction import CompactedTruth
+from txbroker.testing.simulation.invariants.open_transactions import OpenTransactions
 from txbroker.testing.simulation.memory_disk import MemoryDisk
 from txbroker.testing.simulation.run import run_plan
 from txbroker.testing.simulation.workloads import draw
@@ -70,6 +71,19 @@ def test_records_of_open_and_aborted_transactions_replace_nothing(ended: bool | 
         end[:8] = (2).to_bytes(8, "big")
         batches.append(bytes(end))
     assert truth_of(batches).latest == {b"a": latest}
+
+
+def test_the_last_stable_offset_may_pass_the_cleaned_start_of_a_transaction() -> None:
+    """A replica that has lost its disk copies the log without the first batch, and not yet the marker."""
+    options = {"producer_id": 7, "producer_epoch": 0, "transactional": True}
+    first, second = batch(0, b"a", b"1", base_sequence=0, **options), batch(1, b"a", b"2", base_sequence=1, **options)
+    end = bytearray(marker(7, committed=True))
+    end[:8] = (2).to_bytes(8, "big")
+    truth = OpenTransactions()
+    for header in batches(log_of("all", [first, second, bytes(end)])):
+        truth.committed(header)
+    assert truth.problem(log_of("cleaned", [second]), 1, 2, 3) is None
+    assert "from offset 0 on ends with the marker at 2" in (truth.problem(log_of("whole", [first, second]), 1, 2, 3) or "")
 
 
 def test_a_record_that_was_not_committed() -> None:

@@ -171,7 +171,7 @@ class ClusterState:
             self._check_compacted(replica, who)
         stable = partition.last_stable_offset
         replica.loaded = min(replica.loaded, now.end)
-        problem = truth.transactions.problem(stable, max(now.high_watermark, replica.loaded), truth.checked)
+        problem = truth.transactions.problem(partition.log, stable, max(now.high_watermark, replica.loaded), truth.checked)
         if problem is not None:
             self._violate("I9", f"{who}: the last stable offset is {stable}, and {problem}")
         if now.is_leader and now.high_watermark > truth.ends.get(now.leader_epoch, -1):
