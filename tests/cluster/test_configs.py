@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import pytest
 from twisted.internet.defer import Deferred, fail
 from twisted.internet.task import Clock
 
+from tests.support.fakes.losing_tree import LosingTree, Loss
 from tests.support.fakes.turns import Turns
 from txbroker.cluster import node_paths
 from txbroker.cluster.broker_ids import create_structure
@@ -251,3 +252,24 @@ def test_a_failed_read_is_retried_and_no_change_is_lost(harness: ConfigHarness, 
     assert sorted(harness.received) == [(broker_entity(1), {"b": "2"}), (ALL_BROKERS, {"a": "1"})]
     harness.set(ALL_BROKERS, a="3")
     assert harness.received[2:] == [(ALL_BROKERS, {"a": "3"})]
+
+
+@pytest.mark.parametrize("loss", Loss)
+@pytest.mark.parametrize("removed", [False, True])
+def test_a_change_whose_write_is_lost(harness: ConfigHarness, loss: Loss, removed: bool) -> None:
+    client = Entity("clients", "c")
+    after = {} if removed else {"request_percentage": "5"}
+    if removed:
+        harness.set(client, request_percentage="5")
+    before, changes = harness.result(harness.admin.read(client)), len(harness.changes())
+    tree = LosingTree(harness.tree)
+    tree.next_loss = loss
+    changed = ConfigAdmin(cast(Tree, tree)).change(client, lambda _: after)
+    if loss is Loss.ANSWER:
+        assert harness.result(changed) == after
+    else:
+        with pytest.raises(BrokerError) as error:
+            harness.result(changed)
+        assert error.value.code == ErrorCode.NOT_CONTROLLER
+    assert harness.result(harness.admin.read(client)) == (after if loss is Loss.ANSWER else before)
+    assert len(harness.changes()) == changes + (loss is Loss.ANSWER)

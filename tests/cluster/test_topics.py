@@ -2,16 +2,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from random import Random
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import pytest
 from twisted.internet.defer import Deferred
 
+from tests.support.fakes.losing_tree import LosingTree, Loss
 from tests.support.fakes.turns import Turns
 from txbroker.cluster import node_paths
 from txbroker.cluster.broker_ids import create_structure
 from txbroker.cluster.node_data import ReplicaAssignment, TopicAssignment, decode_config, decode_topic
 from txbroker.cluster.topics import PARTITIONS_MAX, CreatedTopic, NewTopic, TopicAdmin
+from txbroker.cluster.tree.interface import Tree
 from txbroker.cluster.tree.memory import MemoryTrees
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.names import INTERNAL_TOPICS, NULL_TOPIC_ID, id_to_text
@@ -23,16 +25,16 @@ class TopicsHarness:
     def __init__(self) -> None:
         self.turns = Turns()
         self.trees = MemoryTrees(self.turns.call_soon)
-        self.tree = self.trees.session()
+        self.tree = LosingTree(self.trees.session())
         self.brokers: dict[int, str | None] = {1: None, 2: None, 3: None}
         self.suspected: set[int] = set()
         self.random_bytes: Callable[[int], bytes] = Random(3).randbytes
-        self.result(create_structure(self.tree))
+        self.result(create_structure(cast(Tree, self.tree)))
 
     @property
     def admin(self) -> TopicAdmin:
         return TopicAdmin(
-            self.tree,
+            cast(Tree, self.tree),
             brokers=lambda: self.brokers,
             validate_configs=self.validate,
             partition_count=4,
@@ -229,3 +231,52 @@ def test_suspected_brokers_get_replicas_only_if_there_are_too_few_others() -> No
     topics.create("three", partition_count=4, replication_factor=3)
     assert {frozenset(partition.replicas) for partition in topics.stored("two").partitions.values()} == {frozenset({1, 3})}
     assert {len(partition.replicas) for partition in topics.stored("three").partitions.values()} == {3}
+
+
+# The connection to ZooKeeper is lost during a write
+
+
+def test_a_creation_whose_answer_is_lost_succeeds(harness: TopicsHarness) -> None:
+    harness.tree.next_loss = Loss.ANSWER
+    created = harness.create("t", configs={"retention.ms": "5"})
+    assert harness.stored("t").topic_id == created.topic_id
+
+
+def test_a_creation_whose_request_is_lost_can_be_repeated(harness: TopicsHarness) -> None:
+    harness.tree.next_loss = Loss.REQUEST
+    assert refused(harness, harness.admin.create(NewTopic(name="t"))) == ErrorCode.NOT_CONTROLLER
+    assert harness.names() == []
+    assert harness.stored(harness.create("t").name).partitions
+
+
+def test_a_topic_of_another_request_is_no_success(harness: TopicsHarness) -> None:
+    """Both have checked that there is no such topic; the write of one does not arrive."""
+    other = TopicAssignment(bytes(15) + b"1", {0: ReplicaAssignment((1,))})
+    harness.tree.next_loss = Loss.REQUEST
+    harness.tree.lost = lambda: harness.trees.session().create(node_paths.topic("t"), other.encode())
+    assert refused(harness, harness.admin.create(NewTopic(name="t", assignments=[(0, [1])]))) == ErrorCode.NOT_CONTROLLER
+    assert harness.stored("t") == other
+
+
+@pytest.mark.parametrize("loss", Loss)
+def test_new_partitions_whose_write_is_lost(harness: TopicsHarness, loss: Loss) -> None:
+    harness.create("t")
+    harness.tree.next_loss = loss
+    added = harness.admin.create_partitions("t", 6)
+    if loss is Loss.ANSWER:
+        harness.result(added)
+    else:
+        assert refused(harness, added) == ErrorCode.NOT_CONTROLLER
+    assert len(harness.stored("t").partitions) == (6 if loss is Loss.ANSWER else 4)
+
+
+@pytest.mark.parametrize("loss", Loss)
+def test_a_deletion_whose_write_is_lost(harness: TopicsHarness, loss: Loss) -> None:
+    harness.create("t")
+    harness.tree.next_loss = loss
+    deleted = harness.admin.delete("t")
+    if loss is Loss.ANSWER:
+        harness.result(deleted)
+    else:
+        assert refused(harness, deleted) == ErrorCode.NOT_CONTROLLER
+    assert harness.result(harness.tree.children(node_paths.DELETE_TOPICS)) == (["t"] if loss is Loss.ANSWER else [])

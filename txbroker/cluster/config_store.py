@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 
 from twisted.internet.defer import Deferred
 
@@ -43,7 +44,7 @@ from txbroker.cluster.tree.interface import (
     WatchEvent,
     parent_of,
 )
-from txbroker.cluster.tree.operations import for_admin, found, together
+from txbroker.cluster.tree.operations import for_admin, found, together, written
 from txbroker.errors import BrokerError, ErrorCode
 
 log = logging.getLogger("txbroker.cluster")
@@ -130,10 +131,13 @@ class ConfigAdmin:
             if stat is not None and not (after or stat.children_count) and entity.type in (CLIENT_TYPE, USER_TYPE):
                 ops = [Delete(entity.path, stat.version)]  # there may be many of them
             try:
-                await self._tree.multi([*ops, change])
+                await written(self._tree.multi([*ops, change]), self._tree, partial(self._has, entity, after))
             except (BadVersion, NodeExists, NoNode, NotEmpty):
                 continue
             return after
+
+    async def _has(self, entity: Entity, config: Mapping[str, str]) -> bool:
+        return await self._read(entity) == config
 
     async def _creation(self, entity: Entity, data: bytes) -> list[Op]:
         """Create the node of an entity, and its parents that do not exist, as those of a user's client id."""

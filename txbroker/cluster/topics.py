@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 
 from twisted.internet.defer import Deferred
@@ -14,7 +15,7 @@ from txbroker.cluster.config_store import encoded_config
 from txbroker.cluster.node_data import ReplicaAssignment, TopicAssignment, decode_topic
 from txbroker.cluster.placement import place
 from txbroker.cluster.tree.interface import BadVersion, Create, EventType, NodeExists, NoNode, Set, Tree, WatchEvent
-from txbroker.cluster.tree.operations import for_admin
+from txbroker.cluster.tree.operations import for_admin, written
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.names import INTERNAL_TOPICS, NULL_TOPIC_ID, amount, check_topic_name, collision_key, new_topic_id
 
@@ -189,18 +190,33 @@ class TopicAdmin:
             left_behind = await self._tree.exists(config_path) is not None
             config = Set(config_path, config_data) if left_behind else Create(config_path, config_data)
             try:
-                await self._tree.multi([config, Create(node_paths.topic(name), assignment.encode())])
+                write = self._tree.multi([config, Create(node_paths.topic(name), assignment.encode())])
+                await written(write, self._tree, partial(self._has, name, assignment))
             except (NodeExists, NoNode) as error:
                 if error.path == config_path:
                     continue  # created or removed concurrently
                 raise BrokerError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.") from error
             return
 
+    async def _has(self, name: str, assignment: TopicAssignment) -> bool:
+        """Whether the topic has this id, and these partitions with the replicas that the assignment has, perhaps among others."""
+        try:
+            found = decode_topic((await self._tree.get(node_paths.topic(name)))[0])
+        except NoNode:
+            return False
+        return found.topic_id == assignment.topic_id and found.partitions.items() >= assignment.partitions.items()
+
+    async def _is_going(self, name: str) -> bool:
+        """Whether the topic is being deleted, or does not exist any more."""
+        if await self._tree.exists(node_paths.deletion(name)) is not None:
+            return True
+        return await self._tree.exists(node_paths.topic(name)) is None
+
     async def _delete(self, name: str) -> None:
         if await self._tree.exists(node_paths.topic(name)) is None:
             raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{name}' does not exist.")
         with suppress(NodeExists):  # deletion already requested
-            await self._tree.create(node_paths.deletion(name))
+            await written(self._tree.create(node_paths.deletion(name)), self._tree, partial(self._is_going, name))
         # The last step of the deletion removes the node, after the image has dropped the topic.
         with suppress(NoNode):
             await self._tree.get(node_paths.deletion(name), watch=self._deletion_changed)
@@ -235,7 +251,8 @@ class TopicAdmin:
                 return
             after = before.with_partitions({partition: ReplicaAssignment(replicas) for partition, replicas in added.items()})
             try:
-                await self._tree.set(node_paths.topic(name), after.encode(), stat.version)
+                write = self._tree.set(node_paths.topic(name), after.encode(), stat.version)
+                await written(write, self._tree, partial(self._has, name, after))
             except (BadVersion, NoNode):
                 continue
             return

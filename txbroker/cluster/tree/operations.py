@@ -8,7 +8,7 @@ from typing import TypeVar
 from twisted.internet.defer import Deferred, FirstError, gatherResults
 from twisted.python.failure import Failure
 
-from txbroker.cluster.tree.interface import ConnectionLost, NoNode, NoSpaceInStore, SessionExpired
+from txbroker.cluster.tree.interface import ConnectionLost, NoNode, NoSpaceInStore, SessionExpired, Tree
 from txbroker.errors import BrokerError, ErrorCode
 
 T = TypeVar("T")
@@ -36,6 +36,21 @@ async def repeated(work: Callable[[], Awaitable[T]]) -> T:
         except ConnectionLost:
             continue
     return await work()
+
+
+async def written(write: Awaitable[object], tree: Tree, took_effect: Callable[[], Awaitable[bool]]) -> None:
+    """Wait for a write that may not be done twice. If the connection was lost, read whether it took effect, and fail only if not.
+
+    The session's next operation follows on the write, which cannot take effect later. SessionExpired leaves it unknown.
+    """
+    try:
+        await write
+    except NoSpaceInStore:
+        raise
+    except ConnectionLost:
+        await tree.sync()
+        if not await took_effect():
+            raise
 
 
 def for_admin(work: Awaitable[T]) -> Deferred[T]:
