@@ -6,13 +6,14 @@ import json
 from typing import Any
 
 import pytest
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, fail
 
 from tests.cluster.brokers import FakeCluster, cluster_of, new_topic
 from txbroker.cluster import node_paths
 from txbroker.cluster.controller.elect_leaders import ElectionType
 from txbroker.cluster.controller.term import ControllerTerm
 from txbroker.cluster.node_data import BrokerRegistration, TopicAssignment, decode_topic
+from txbroker.cluster.tree.interface import ConnectionLost
 from txbroker.errors import BrokerError, ErrorCode, StartError
 from txbroker.names import NULL_TOPIC_ID, TopicPartition
 
@@ -90,6 +91,32 @@ def test_the_node_of_a_failed_term_is_deleted_by_another_one(monkeypatch: pytest
     cluster.run_later()
     assert deleted and cluster.controller.epoch == 8
     assert "a controller step failed" not in caplog.text
+
+
+def test_a_step_that_waits_does_not_begin_in_a_failed_term(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """The first state of a partition is written, and the answer is lost: the term does not know that the node exists."""
+    cluster = cluster_of(1, 2)
+    tree = cluster.brokers[1].tree
+    multi = type(tree).multi
+    lost: list[Deferred[Any]] = []
+
+    def multi_without_an_answer(self: Any, ops: Any) -> Any:
+        written = multi(self, ops)
+        if self is tree and not lost:
+            lost.append(written)
+            cluster.trees.expire(cluster.brokers.pop(2).tree)  # which the next step of the term is about
+            for _ in range(5):
+                written.addCallback(lambda _: cluster.observer.exists("/"))
+            written.addCallback(lambda _: fail(ConnectionLost("/")))
+        return written
+
+    monkeypatch.setattr(type(tree), "multi", multi_without_an_answer)
+    cluster.result(cluster.admin.create(new_topic("t", (2, 1))))
+    assert lost and not cluster.brokers[1].controller.active
+    assert "a controller step failed" not in caplog.text
+    assert cluster.state("t").isr == (2, 1), "nothing was written since"
+    assert cluster.run_later() == [1.0]
+    assert (cluster.controller.epoch, cluster.state("t").leader, cluster.state("t").isr) == (2, 1, (1,))
 
 
 def test_a_session_that_expires_ends_the_term() -> None:

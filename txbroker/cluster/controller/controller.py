@@ -121,7 +121,7 @@ class Controller:
         self._tree = tree
         self._stopped = False
         tree.on_expired(self.stop)
-        self._step(self._elect).addErrback(self._step_failed)
+        self._queue(self._elect)
 
     async def _elect_or_resign(self) -> None:
         try:
@@ -181,7 +181,7 @@ class Controller:
         if term is not None:
             self._enqueue(term, term.suspects_changed)
         else:
-            self._step(self._take_over).addErrback(self._step_failed)
+            self._queue(self._take_over)
 
     # Steps, executed in sequence
 
@@ -190,6 +190,17 @@ class Controller:
             return await step()
 
         return self._steps.run(lambda: Deferred.fromCoroutine(run()))
+
+    def _queue(self, step: Handler) -> None:
+        """Queue a step without a caller. A failure takes effect before the next step begins, which is perhaps one of a failed term."""
+
+        async def run() -> None:
+            try:
+                await step()
+            except Exception:
+                self._step_failed(Failure())
+
+        self._step(run)
 
     def _serve(self, serve: Callable[[ControllerTerm], Awaitable[T]]) -> Deferred[T]:
         async def step() -> T:
@@ -221,7 +232,7 @@ class Controller:
             if term is self._term:
                 await handler()
 
-        self._step(step).addErrback(self._step_failed)
+        self._queue(step)
 
     def _step_failed(self, failure: Failure) -> None:
         if failure.check(SessionExpired):
@@ -344,7 +355,7 @@ class Controller:
         return None
 
     def _controller_watch(self, _: WatchEvent) -> None:
-        self._step(self._controller_changed).addErrback(self._step_failed)
+        self._queue(self._controller_changed)
 
     async def _controller_changed(self) -> None:
         """`/controller` has changed: a broker was elected, or the node was deleted."""
@@ -367,6 +378,6 @@ class Controller:
 
     def _run_again(self) -> None:
         self._suspended = False
-        self._step(self._elect).addErrback(self._step_failed)
+        self._queue(self._elect)
         if self._suspected():
-            self._step(self._take_over).addErrback(self._step_failed)
+            self._queue(self._take_over)
