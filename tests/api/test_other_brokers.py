@@ -102,11 +102,13 @@ def endpoints(harness: ReplicasHarness) -> Endpoints:
     return Endpoints(OWN, harness.image, [])
 
 
-def produce(harness: ReplicasHarness, topic: str, version: int = 10, acks: int = -1) -> Any:
+def produce(
+    harness: ReplicasHarness, topic: str, version: int = 10, acks: int = -1, *, topic_id: bytes = bytes(16), **options: Any
+) -> Any:
     leaders = CurrentLeaders(harness.replicas, harness.image, endpoints(harness))
     purgatory: Any = Purgatory
     handler = ProduceHandler(harness.replicas, leaders, purgatory, no_transactions(), lambda: NOW, lambda: 0.0)
-    data = [TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=0, records=batch(b"v"))])]
+    data = [TopicProduceData(name=topic, topic_id=topic_id, partition_data=[PartitionProduceData(index=0, records=batch(b"v", **options))])]
     return message(handler(ProduceRequest(acks=acks, timeout_ms=1, topic_data=data), context(version)), ProduceRequest, version)
 
 
@@ -142,6 +144,21 @@ def test_only_the_leader_answers(harness: ReplicasHarness, ask: Callable[[Replic
     assert ask(harness, UNKNOWN) == E.UNKNOWN_TOPIC_OR_PARTITION
     assert harness.roles("led") == E.NONE
     assert ask(harness, "led") == E.NONE
+
+
+@pytest.mark.parametrize("version", [10, 13])
+def test_the_first_batch_of_a_producer_comes_before_the_broker_has_the_partition(harness: ReplicasHarness, version: int) -> None:
+    """It was sent with a second one, and must not be lost because that one is appended first."""
+    topic_id = b"the id of a new "
+
+    def sent(sequence: int) -> int:
+        options = {"producer_id": 7, "producer_epoch": 0, "base_sequence": sequence}
+        return produce(harness, "new", version, topic_id=topic_id, **options).responses[0].partition_responses[0].error_code
+
+    unknown = E.UNKNOWN_TOPIC_ID if version == 13 else E.UNKNOWN_TOPIC_OR_PARTITION
+    assert sent(0) == unknown
+    assert harness.roles("new", topic_id=topic_id) == E.NONE
+    assert [sent(sequence) for sequence in (1, 0, 1)] == [unknown, E.NONE, E.NONE]
 
 
 def test_every_replica_describes_its_producers(harness: ReplicasHarness) -> None:

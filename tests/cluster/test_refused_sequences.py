@@ -8,11 +8,18 @@ from tests.cluster.test_partition import Moves, leading
 from tests.log.support import NOW, batch
 from tests.support.fakes.disk_path import DiskPath
 from txbroker.cluster.partition import Partition
-from txbroker.cluster.refused_sequences import FOLLOWING_MAX, PRODUCERS_MAX, RefusedSequences
+from txbroker.cluster.refused_sequences import BATCHES_MAX, FOLLOWING_MAX, KEPT_S, RefusedSequences
 from txbroker.errors import BrokerError, ErrorCode
+from txbroker.log.producers import ProducerStates
+from txbroker.names import TopicPartition
 
 E = ErrorCode
 OWN, OTHER = 1, 2
+
+
+@pytest.fixture
+def moves() -> Moves:
+    return Moves()
 
 
 @pytest.fixture
@@ -53,15 +60,40 @@ def test_a_producer_that_drops_the_refused_batch_sees_the_gap(partition: Partiti
     assert codes == [E.NOT_ENOUGH_REPLICAS] * FOLLOWING_MAX + [E.OUT_OF_ORDER_SEQUENCE_NUMBER]
 
 
-def test_other_producers_epochs_and_leader_epochs_are_not_concerned(partition: Partition) -> None:
+def test_other_producers_and_newer_epochs_are_not_concerned(partition: Partition) -> None:
     assert sent(partition, 0) == sent(partition, 0, producer_id=8) == E.NONE
     in_sync(partition, OWN)
     assert sent(partition, 1) == E.NOT_ENOUGH_REPLICAS
     in_sync(partition, OWN, OTHER)
     assert sent(partition, 2, producer_id=8) == E.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert sent(partition, 2, epoch=1) == E.OUT_OF_ORDER_SEQUENCE_NUMBER
-    partition.lead(partition.state._replace(leader_epoch=partition.state.leader_epoch + 1))
-    assert sent(partition, 2) == E.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert sent(partition, 2) == E.OUT_OF_ORDER_SEQUENCE_NUMBER, "the newer epoch shows that the producer has dropped the batch"
+
+
+def test_a_broker_that_does_not_lead_yet_refuses_the_first_batch(partition: Partition) -> None:
+    """The producer has sent two batches, and the broker becomes the leader between them."""
+    state = partition.state
+    partition.follow(state._replace(leader=OTHER, leader_epoch=state.leader_epoch + 1))
+    assert sent(partition, 0) == E.NOT_LEADER_OR_FOLLOWER
+    partition.lead(state._replace(leader_epoch=state.leader_epoch + 2))
+    assert sent(partition, 1) == E.NOT_LEADER_OR_FOLLOWER
+    assert [sent(partition, sequence) for sequence in (0, 1)] == [E.NONE] * 2
+
+
+def test_another_leader_has_taken_the_refused_batch(partition: Partition) -> None:
+    state = partition.state
+    assert sent(partition, 0) == E.NONE
+    partition.follow(state._replace(leader=OTHER, leader_epoch=state.leader_epoch + 1))
+    assert sent(partition, 1) == E.NOT_LEADER_OR_FOLLOWER
+    for sequence, offset in ((1, 1), (2, 2)):
+        replicated = batch(b"v", producer_id=7, producer_epoch=0, base_sequence=sequence, base_offset=offset)
+        partition.log.append_replicated(replicated, now_ms=NOW)
+    partition.lead(state._replace(leader_epoch=state.leader_epoch + 2))
+    assert [sent(partition, sequence) for sequence in (2, 3)] == [E.NONE] * 2, "a duplicate, and the next one"
+    partition.follow(state._replace(leader=OTHER, leader_epoch=state.leader_epoch + 3))
+    assert sent(partition, 4) == E.NOT_LEADER_OR_FOLLOWER
+    partition.lead(state._replace(leader_epoch=state.leader_epoch + 4))
+    assert [sent(partition, sequence) for sequence in (5, 4, 5)] == [E.NOT_LEADER_OR_FOLLOWER, E.NONE, E.NONE]
 
 
 def test_the_first_batch_of_a_producer_is_refused(partition: Partition) -> None:
@@ -81,23 +113,40 @@ def test_a_repeated_batch_says_nothing_of_the_refused_one(partition: Partition) 
     assert [sent(partition, sequence) for sequence in (0, 2)] == [E.NONE, E.NOT_ENOUGH_REPLICAS]
 
 
-def test_sequences_begin_again_at_zero() -> None:
-    refused = RefusedSequences()
+def test_sequences_begin_again_at_zero(moves: Moves) -> None:
+    refused = RefusedSequences(moves.replication.monotonic_s)
     last, first, second = (batch(b"v", producer_id=7, producer_epoch=0, base_sequence=number) for number in (2**31 - 1, 0, 1))
     for records in (last, first, second):
-        refused.refuse(records, E.NOT_ENOUGH_REPLICAS)
-    refused.check(last)
+        refused.refuse("t", 0, records, E.NOT_ENOUGH_REPLICAS)
+    check(refused, last)
     for records in (first, second):
         with pytest.raises(BrokerError, match="follows on 2147483647"):
-            refused.check(records)
+            check(refused, records)
 
 
-def test_a_leader_remembers_a_bounded_number_of_producers() -> None:
-    refused = RefusedSequences()
-    for producer_id in range(PRODUCERS_MAX + 1):
-        refused.refuse(batch(b"v", producer_id=producer_id, producer_epoch=0, base_sequence=1), E.NOT_ENOUGH_REPLICAS)
-    refused.refuse(memoryview(b"short"), E.NOT_ENOUGH_REPLICAS)
+def check(refused: RefusedSequences, records: memoryview, topic_id: bytes = b"i" * 16) -> None:
+    refused.check(TopicPartition("t", 0), topic_id, ProducerStates(TopicPartition("t", 0), 1000), records)
+
+
+def test_a_broker_remembers_a_bounded_number_of_batches_for_a_bounded_time(moves: Moves) -> None:
+    refused = RefusedSequences(moves.replication.monotonic_s)
+    for producer_id in range(BATCHES_MAX + 1):
+        refused.refuse("t", 0, batch(b"v", producer_id=producer_id, producer_epoch=0, base_sequence=1), E.NOT_ENOUGH_REPLICAS)
+    refused.refuse("t", 0, memoryview(b"short"), E.NOT_ENOUGH_REPLICAS)
     first, second = (batch(b"v", producer_id=producer_id, producer_epoch=0, base_sequence=2) for producer_id in (0, 1))
-    refused.check(first)
+    check(refused, first)
     with pytest.raises(BrokerError):
-        refused.check(second)
+        check(refused, second)
+    moves.now_s += KEPT_S + 1
+    check(refused, second)
+    assert not refused.batches
+
+
+def test_a_topic_that_is_not_known_yet_is_named_by_its_id(moves: Moves) -> None:
+    refused = RefusedSequences(moves.replication.monotonic_s)
+    first, second = (batch(b"v", producer_id=7, producer_epoch=0, base_sequence=number) for number in (0, 1))
+    refused.refuse(b"i" * 16, 0, first, E.UNKNOWN_TOPIC_ID)
+    check(refused, second, b"j" * 16)
+    with pytest.raises(BrokerError) as error:
+        check(refused, second)
+    assert error.value.code == E.UNKNOWN_TOPIC_ID

@@ -29,6 +29,7 @@ from txbroker.api.request_context import RequestContext
 from txbroker.api.request_counts import Errors
 from txbroker.api.unanswered_appends import Unanswered, UnansweredAppends
 from txbroker.cluster.partition import Partition
+from txbroker.cluster.refused_sequences import PASSING
 from txbroker.cluster.replicas import Replicas
 from txbroker.errors import BrokerError, ErrorCode, StorageError
 from txbroker.log.log_results import Appended, AppendedTogether, Origin
@@ -287,6 +288,11 @@ class ProduceHandler:
                 partition.counts.bytes_rejected += len(data.records or b"")
             elif error.code not in _NO_FAILURES:
                 partition.counts.failed_produce_requests += 1
+        elif error.code in PASSING:
+            by_id = context.api_version >= TOPIC_ID_VERSION
+            name = (self._replicas.topic_name(topic.topic_id) or topic.topic_id) if by_id else topic.name
+            records: Any = data.records or b""
+            self._replicas.refused.refuse(name, data.index, records, error.code)
         # Its frames refer to the error and to the bytes of the request, which would stay in memory until the next garbage collection.
         return error.with_traceback(None)
 
@@ -352,8 +358,7 @@ class ProduceHandler:
             raise BrokerError(ErrorCode.INVALID_RECORD, "a transactional record batch has no producer id")
         operation = Operation.ADD if version >= ADDING_VERSION else Operation.VERIFY
         claim = Claim(transactional_id, header.producer_id, header.producer_epoch, header.base_sequence, operation)
-        if self._verifier.is_needed(partition, claim):
-            partition.check_leader()
+        if partition.is_leader and self._verifier.is_needed(partition, claim):  # any other broker refuses the append
             raise _Unverified(partition, claim)
 
     def _append_verified(

@@ -138,8 +138,9 @@ class Partition:
         *,
         high_watermark: int = 0,
         counts: TopicCounts | None = None,
+        refused: RefusedSequences | None = None,
     ) -> None:
-        """`counts`: the topic's counters; None creates new ones."""
+        """`counts`: the topic's counters; `refused`: the broker's refused batches. None creates new ones."""
         self.broker_id = broker_id
         self.counts = counts or TopicCounts()
         self._counted_end = log.log_end_offset
@@ -157,7 +158,7 @@ class Partition:
         self._single = False  # it leads, and no other replica counts
         self._flush = flush
         self._flushing = False
-        self._refused: RefusedSequences | None = None  # batches of idempotent producers in this leader epoch
+        self._refused = refused or RefusedSequences(replication.monotonic_s)
 
     @property
     def leader_epoch(self) -> int:
@@ -184,7 +185,6 @@ class Partition:
             # The first batch of the epoch writes it: a broker may become the leader of thousands of partitions at once.
             self.log.leader_epochs.note(state.leader_epoch, self.log.log_end_offset)
             self.epoch_start = self.log.log_end_offset
-            self._refused = None
         self.state = state
         self.is_leader = True
         self._single = not {*state.isr, *state.replicas} - {self.broker_id}
@@ -220,7 +220,6 @@ class Partition:
         self.epoch_start = -1
         self._single = False
         self._followers = None
-        self._refused = None
         if changed:
             if state.leader != NO_LEADER and self.log.flush_due:
                 self._have_flushed()  # after a start its log may not be synced
@@ -257,18 +256,15 @@ class Partition:
         log = self.log
         try:  # no `_reporting` here and in `read`, which are called for each request
             self._check_append(all_in_sync)
-            if self._refused is not None:
-                self._refused.check(records)
+            if self._refused.batches:
+                self._refused.check(self.topic_partition, log.topic_id, log.producers, records)
             appended = log.append(records, leader_epoch=self.state.leader_epoch, now_ms=now_ms, origin=origin)
         except BrokerError as error:
             if isinstance(error, StorageError):
                 self.storage_failed(error)
             if error.code in PASSING:
-                self._refused = self._refused or RefusedSequences()
-                self._refused.refuse(records, error.code)
+                self._refused.refuse(*self.topic_partition, records, error.code, log.producers)
             raise
-        if self._refused is not None and not appended.duplicate:
-            self._refused.appended(records)
         self._appended(0 if appended.duplicate else len(records))
         return appended
 

@@ -15,6 +15,7 @@ from txbroker.cluster.image import ClusterImage
 from txbroker.cluster.node_data import NO_LEADER
 from txbroker.cluster.partition import NO_LEADERSHIP, Leadership, Partition, Replication
 from txbroker.cluster.partition import Observer as PartitionObserver
+from txbroker.cluster.refused_sequences import RefusedSequences
 from txbroker.cluster.topic_counts import TopicCounts
 from txbroker.errors import BrokerError, ErrorCode, StorageError
 from txbroker.log.directories import LogDirectories
@@ -64,6 +65,7 @@ class Replicas:
         self.broker_id = broker_id
         # A broker's epoch is checked by the controller, which knows it.
         self._replication = Replication(monotonic_s, lag_max_s, lambda replica, _: replica in image.brokers)
+        self.refused = RefusedSequences(monotonic_s)
         self.controller_epoch = 0
         self._directories = directories
         self._image = image
@@ -258,6 +260,7 @@ class Replicas:
             self._replication,
             high_watermark=high_watermark,
             counts=counts,
+            refused=self.refused,
         )
         if topic_id != NULL_TOPIC_ID:
             partition.assign_topic_id(topic_id)
