@@ -8,7 +8,7 @@ from tests.cluster.test_partition import Moves, leading
 from tests.log.support import NOW, batch
 from tests.support.fakes.disk_path import DiskPath
 from txbroker.cluster.partition import Partition
-from txbroker.cluster.refused_sequences import BATCHES_MAX, FOLLOWING_MAX, KEPT_S, RefusedSequences
+from txbroker.cluster.refused_sequences import BATCHES_MAX, FOLLOWING_MAX, KEPT_S, PREVIOUS_LEADER_S, RefusedSequences
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.log.producers import ProducerStates
 from txbroker.names import TopicPartition
@@ -78,6 +78,20 @@ def test_a_broker_that_does_not_lead_yet_refuses_the_first_batch(partition: Part
     partition.lead(state._replace(leader_epoch=state.leader_epoch + 2))
     assert sent(partition, 1) == E.NOT_LEADER_OR_FOLLOWER
     assert [sent(partition, sequence) for sequence in (0, 1)] == [E.NONE] * 2
+
+
+def test_the_first_batch_of_a_producer_may_wait_at_the_previous_leader(directory: DiskPath, moves: Moves) -> None:
+    """It was sent there, was not replicated, and is sent again; the second one was sent to the new leader meanwhile."""
+    partition = leading(directory, moves, isr=(OWN, OTHER), epoch=1)
+    assert [sent(partition, sequence) for sequence in (1, 2)] == [E.NOT_LEADER_OR_FOLLOWER] * 2
+    assert [sent(partition, sequence) for sequence in (0, 1, 2)] == [E.NONE] * 3
+    assert sent(partition, 5, producer_id=8) == E.NOT_LEADER_OR_FOLLOWER
+    moves.now_s += PREVIOUS_LEADER_S
+    assert [sent(partition, sequence, producer_id=8) for sequence in (5, 6)] == [E.NONE] * 2, "its state may have expired"
+
+
+def test_the_first_leader_has_no_predecessor(partition: Partition) -> None:
+    assert sent(partition, 5) == E.NONE
 
 
 def test_another_leader_has_taken_the_refused_batch(partition: Partition) -> None:

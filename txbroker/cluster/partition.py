@@ -15,7 +15,7 @@ from typing import Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
 
 from txbroker.cluster.followers import FollowerFetch, Followers, FollowerState, IsrProposal
 from txbroker.cluster.node_data import NO_LEADER
-from txbroker.cluster.refused_sequences import PASSING, RefusedSequences
+from txbroker.cluster.refused_sequences import PASSING, PREVIOUS_LEADER_S, RefusedSequences, check_first_batch
 from txbroker.cluster.topic_counts import TopicCounts
 from txbroker.errors import BrokerError, ErrorCode, StorageError
 from txbroker.log.log import Log
@@ -116,6 +116,7 @@ class Partition:
         "_refused",
         "_replication",
         "_single",
+        "_successor_since_s",
         "broker_id",
         "counts",
         "epoch_start",
@@ -159,6 +160,7 @@ class Partition:
         self._flush = flush
         self._flushing = False
         self._refused = refused or RefusedSequences(replication.monotonic_s)
+        self._successor_since_s: float | None = None  # the start of this leader epoch, as long as the previous leader may have requests
 
     @property
     def leader_epoch(self) -> int:
@@ -185,6 +187,8 @@ class Partition:
             # The first batch of the epoch writes it: a broker may become the leader of thousands of partitions at once.
             self.log.leader_epochs.note(state.leader_epoch, self.log.log_end_offset)
             self.epoch_start = self.log.log_end_offset
+            has_predecessor = state.leader_epoch > 0 and len(state.replicas) > 1
+            self._successor_since_s = self._replication.monotonic_s() if has_predecessor else None
         self.state = state
         self.is_leader = True
         self._single = not {*state.isr, *state.replicas} - {self.broker_id}
@@ -256,6 +260,8 @@ class Partition:
         log = self.log
         try:  # no `_reporting` here and in `read`, which are called for each request
             self._check_append(all_in_sync)
+            if self._successor_since_s is not None:
+                self._check_first_batch(records, self._successor_since_s)
             if self._refused.batches:
                 self._refused.check(self.topic_partition, log.topic_id, log.producers, records)
             appended = log.append(records, leader_epoch=self.state.leader_epoch, now_ms=now_ms, origin=origin)
@@ -288,6 +294,12 @@ class Partition:
         if all_in_sync and len(self.state.isr) < wanted and len(self.state.isr) < self.min_in_sync:
             message = f"{self.topic_partition} has {amount(len(self.state.isr), 'in-sync replica')}, min.insync.replicas is {wanted}"
             raise BrokerError(ErrorCode.NOT_ENOUGH_REPLICAS, message)
+
+    def _check_first_batch(self, records: memoryview, successor_since_s: float) -> None:
+        if self._replication.monotonic_s() - successor_since_s < PREVIOUS_LEADER_S:
+            check_first_batch(self.log.producers, records)
+        else:
+            self._successor_since_s = None
 
     def _appended(self, size: int) -> None:
         """So many bytes were appended as leader; 0: duplicates only."""

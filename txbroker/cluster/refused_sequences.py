@@ -28,6 +28,9 @@ KEPT_S = 120.0
 # A producer has at most five requests in flight. One that sends no earlier batch after so many errors has dropped the refused one.
 FOLLOWING_MAX = 4
 
+# The default of clients' request.timeout.ms: a client waits no longer for the answer of the previous leader.
+PREVIOUS_LEADER_S = 30.0
+
 _MAGIC_POSITION, _MAGIC = 16, 2
 _PRODUCER = struct.Struct(">qhi")  # producer id, epoch, base sequence
 _PRODUCER_POSITION = 43
@@ -95,6 +98,19 @@ class RefusedSequences:
             if self.batches[key].refused_at_s >= oldest_s:
                 return
             del self.batches[key]
+
+
+def check_first_batch(producers: ProducerStates, records: memoryview) -> None:
+    """NOT_LEADER_OR_FOLLOWER for a batch of an unknown producer whose sequence is not 0.
+
+    To be called in the first `PREVIOUS_LEADER_S` of a leader epoch. The producer's first batches may wait at the previous leader, which has
+    not replicated them, and will be sent again: clients send the next batch to the new leader meanwhile. Apache Kafka accepts
+    that batch, and then never the first ones.
+    """
+    producer_id, _, sequence = _producer(records)
+    if producer_id >= 0 and sequence > 0 and producers.get(producer_id) is None:
+        problem = f"producer {producer_id} begins with sequence {sequence}; earlier ones may wait at the previous leader: send them first"
+        raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, problem)
 
 
 def _producer(records: memoryview) -> tuple[int, int, int]:
