@@ -1,6 +1,6 @@
 """One client connection's protocol: frames in, responses out in the order of the requests.
 
-It has no socket and no clock. The transport hands over whole frames and takes the output; when the Deferred of a request fires later,
+It has no socket and no clock. The transport hands over whole frames and takes the output; when the response to a request comes later,
 the connection calls `transport.flush()`.
 
 Kafka serves one request of a connection at a time. Clients rely on it: a commit and a fetch of offsets that are sent together, and a
@@ -39,6 +39,7 @@ from txbroker.action_queue import ActionQueue
 from txbroker.api.encoded.cached_response import CachedResponse
 from txbroker.api.encoded.encoded_response import EncodedResponse, Part
 from txbroker.api.encoded.response_frame import Frame, response_frame
+from txbroker.api.parking import ParkedRequest
 from txbroker.api.registry import Answer, Handled, Registry, Route, UnsupportedVersion
 from txbroker.api.request_context import RequestContext, Session
 from txbroker.api.throttling import Throttle
@@ -88,10 +89,10 @@ KNOWN_POSITIONS_MAX = 4
 class _Slot:
     """A request in flight, or a response that waits for those before it: `parts` is None until it is there, [] if there is none."""
 
-    __slots__ = ("deferred", "parts", "request_size", "size")
+    __slots__ = ("later", "parts", "request_size", "size")
 
-    def __init__(self, deferred: Deferred[Any] | None, request_size: int = 0) -> None:
-        self.deferred = deferred
+    def __init__(self, later: Deferred[Any] | ParkedRequest[Any] | None, request_size: int = 0) -> None:
+        self.later = later
         self.parts: list[Part] | None = None
         self.size = 0
         self.request_size = request_size
@@ -207,12 +208,12 @@ class Connection:
             self._throttle.stop()
         slots, self._slots = self._slots, deque()
         for slot in slots:
-            if slot.deferred is not None:
-                self._cancel(slot.deferred)
+            if slot.later is not None:
+                self._cancel(slot.later)
 
-    def _cancel(self, deferred: Deferred[Any]) -> None:
+    def _cancel(self, later: Deferred[Any] | ParkedRequest[Any]) -> None:
         try:
-            deferred.cancel()
+            later.cancel()
         except Exception:
             log.exception("internal error cancelling a request from %s", self._who())
 
@@ -325,6 +326,8 @@ class Connection:
         elif kind is route.response or kind is CachedResponse:
             self._put(*self._encode(response, route, request, context))
         elif response is not None:
+            if begun and isinstance(response, ParkedRequest):
+                response = response.deferred()  # `time` waits for it, too
             self._wait(response, len(frame) - records_bytes, route, request, context)
         if begun:
             self.time(begun, route, response)
@@ -373,6 +376,8 @@ class Connection:
             response = call(context)
         except Exception as error:
             response = self._failed(error, route, found.message, context)
+        if isinstance(response, ParkedRequest):
+            response = response.deferred()  # `time` may wait for it, too
         if isinstance(response, Deferred):
             self._wait(response, request_size, route, found.message, context)
         elif response is not None:
@@ -443,25 +448,28 @@ class Connection:
         self._held_bytes += size
 
     def _wait(self, response: object, request_size: int, route: Route, request: Request, context: RequestContext) -> None:
-        deferred: Deferred[Any]
-        if isinstance(response, Deferred):
-            deferred = response
+        later: Deferred[Any] | ParkedRequest[Any]
+        if isinstance(response, Deferred | ParkedRequest):
+            later = response
         else:
-            deferred = fail(TypeError(f"a handler of {route.name} returned {type(response).__name__}"))
-        slot = _Slot(deferred, request_size)
+            later = fail(TypeError(f"a handler of {route.name} returned {type(response).__name__}"))
+        slot = _Slot(later, request_size)
         self._slots.append(slot)
         self._alone = not route.overlaps
         self._waiting_bytes += request_size
         self._measure()
         arguments = (slot, route, request, context)
-        deferred.addCallbacks(self._answered, self._broken, callbackArgs=arguments, errbackArgs=arguments)
+        if isinstance(later, Deferred):
+            later.addCallbacks(self._answered, self._broken, callbackArgs=arguments, errbackArgs=arguments)
+        else:
+            later.when_answered(self._answered, *arguments)
         if self._closing:  # the connection was lost in the turn in which the request was collected
-            self._cancel(deferred)
+            self._cancel(later)
 
     def _answered(self, response: Answer | None, slot: _Slot, route: Route, request: Request, context: RequestContext) -> None:
         if self._closing:
             return
-        slot.deferred = None
+        slot.later = None
         self._waiting_bytes -= slot.request_size
         slots = self._slots
         if self._throttle is not None and self._throttle.muted:

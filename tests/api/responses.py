@@ -6,6 +6,7 @@ import struct
 from typing import Any, TypeVar
 
 from txbroker.api.encoded.encoded_response import EncodedResponse
+from txbroker.api.parking import ParkedRequest
 from txbroker.log.region import Region
 from txbroker.wire.codec import decode
 from txbroker.wire.headers import response_header_version
@@ -19,6 +20,11 @@ def frame(response: EncodedResponse) -> bytes:
     data = b"".join(part.read() if isinstance(part, Region) else part for part in response.parts)
     assert len(data) == response.size == 4 + struct.unpack_from(">i", data)[0]
     return data
+
+
+def later(response: Any) -> Any:
+    """The Deferred of a parked request; any other response as it is."""
+    return response.deferred() if isinstance(response, ParkedRequest) else response
 
 
 def message(response: Any, request: type[Request], version: int, correlation_id: int = 1) -> Any:

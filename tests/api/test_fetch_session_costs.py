@@ -7,7 +7,6 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
 from tests.api.lone_broker import alone, no_leaders, no_quota
@@ -16,6 +15,7 @@ from txbroker.api.fetch import FetchHandler
 from txbroker.api.fetch_client import FetchClient
 from txbroker.api.fetch_reading import PartitionReader
 from txbroker.api.fetch_sessions import FetchItem, FetchSession, FetchSessions
+from txbroker.api.parking import ParkedRequest
 from txbroker.api.read_replica import ReadReplicas
 from txbroker.api.request_context import RequestContext, Session
 from txbroker.cluster.image import ClusterImage
@@ -105,8 +105,8 @@ class Reading(FetchHandler):
             session.pending.update(session.items)
         answer: Any = self(request, RequestContext(1, VERSION, 1, None, SESSION))
         reported: list[Seen] = []
-        if isinstance(answer, Deferred):
-            answer.addCallback(lambda response: reported.append(self._seen(response)))
+        if isinstance(answer, ParkedRequest):
+            answer.when_answered(lambda response: reported.append(self._seen(response)))
         else:
             reported.append(self._seen(answer))
         return reported

@@ -68,7 +68,7 @@ class Waiting:
         session = Session(peer_host="p", peer_port=1, local_host="l", local_port=2, listener="PLAINTEXT", number=0)
         answer: Any = handler(request, RequestContext(1, VERSION, 1, None, session))
         self.answer: FetchResponse | None = None
-        answer.addCallback(self._answered)
+        answer.when_answered(self._answered)
         self.partitions.reads.clear()
 
     def _answered(self, response: Any) -> None:

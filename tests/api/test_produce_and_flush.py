@@ -10,7 +10,7 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 
 from tests.api.lone_broker import alone, no_transactions
-from tests.api.responses import message
+from tests.api.responses import later, message
 from tests.log_directories.support import IDENTITY, NOW
 from tests.support.fakes.disk_path import DiskPath
 from tests.support.fakes.faulty_disk import WRITES, FaultyDisk
@@ -218,7 +218,7 @@ def fetch(harness: ProduceHarness, topic: str, *, min_bytes: int = 1) -> list[Fe
     )
     wanted = FetchTopic(topic=topic, partitions=[FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)])
     request = FetchRequest(max_wait_ms=1000, min_bytes=min_bytes, max_bytes=1 << 20, topics=[wanted])
-    answer: Any = handler(request, RequestContext(1, 11, 1, None, CONTEXT.session))
+    answer: Any = later(handler(request, RequestContext(1, 11, 1, None, CONTEXT.session)))
     answers: list[FetchResponse] = []
 
     (answer if isinstance(answer, Deferred) else succeed(answer)).addCallback(

@@ -9,7 +9,6 @@ from typing import Any
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
 from tests.api.lone_broker import alone
@@ -19,6 +18,7 @@ from tests.support.fakes.replication import ALL_ALIVE
 from txbroker.api.encoded.encoded_response import EncodedResponse
 from txbroker.api.fetch import FetchHandler
 from txbroker.api.fetch_sessions import FetchSessions
+from txbroker.api.parking import ParkedRequest
 from txbroker.api.request_context import RequestContext, Session
 from txbroker.cluster.followers import IsrProposal
 from txbroker.cluster.image import ClusterImage
@@ -75,8 +75,8 @@ class Reading:
 
     def fetch(self, number: int, request: FetchRequest, version: int) -> None:
         answer: Any = self.handler(request, RequestContext(1, version, number, None, SESSION))
-        if isinstance(answer, Deferred):
-            answer.addCallback(self._note, number, version)
+        if isinstance(answer, ParkedRequest):
+            answer.when_answered(self._note, number, version)
         else:
             self._note(answer, number, version)
 
@@ -189,7 +189,7 @@ def test_fetches_that_wait_for_the_same_records_share_their_response() -> None:
             wanted = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1000)
             request = FetchRequest(max_wait_ms=1000, min_bytes=1, topics=[FetchTopic(topic="orders", partitions=[wanted])])
             answer: Any = reading.handler(request, RequestContext(1, 11, number, None, SESSION))
-            answer.addCallback(answers.append)
+            answer.when_answered(answers.append)
         reads: list[int] = []
         log_read = partition.log.read
 

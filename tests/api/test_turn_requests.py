@@ -250,7 +250,7 @@ def test_the_requests_of_a_lost_connection_do_not_wait() -> None:
         assert connection.frame_received(buffer[4 : len(frames) // 3], buffer) == len(frames)
         connection.connectionLost(Failure(ConnectionLost()))
         clients.actions.end_reading()
-        assert all(slot.deferred is None or slot.deferred.called for slot in connection._slots)
+        assert all(slot.later is None or slot.later.called for slot in connection._slots)
         clients.turn({}, collects=False)
     finally:
         broker.close()

@@ -13,7 +13,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
 from tests.api.lone_broker import alone, no_quota
-from tests.api.responses import message
+from tests.api.responses import later, message
 from tests.log.support import NOW, PARTITION, batch, entries
 from txbroker.action_queue import ActionQueue
 from txbroker.api.fetch import FetchHandler
@@ -139,7 +139,7 @@ class Broker:
         received: Any = decode(type(request), version, memoryview(encode_bytes(request, version)))
         context = RequestContext(request.api_key, version, 1, None, SESSION)
         handler: Any = self._fetches if isinstance(request, FetchRequest) else self._offsets
-        answer = handler(received, context)
+        answer = later(handler(received, context))
         if isinstance(answer, Deferred):
             return answer.addCallback(self._read, request, version)
         return self._read(answer, request, version)

@@ -14,7 +14,7 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 
 from tests.api.lone_broker import no_client_quotas
-from tests.api.responses import message
+from tests.api.responses import later, message
 from tests.log.support import NOW, batch
 from tests.log_directories.support import TOPIC_ID, DirectoryHarness
 from tests.support.fakes.disk_path import DiskPath
@@ -200,7 +200,7 @@ class ReplicaHost:
         kind = type(request)
         received = decode(kind, version, memoryview(bytearray(encode_bytes(request, version))))
         session = Session(peer_host="p", peer_port=1, local_host="l", local_port=2, listener="PLAINTEXT", number=0)
-        answer = self.handlers[kind](received, RequestContext(request.api_key, version, 1, None, session))
+        answer = later(self.handlers[kind](received, RequestContext(request.api_key, version, 1, None, session)))
         answered: list[Any] = []
         waiting = answer if isinstance(answer, Deferred) else succeed(answer)
         waiting.addCallback(lambda response: answered.append(seen(message(response, kind, version))))

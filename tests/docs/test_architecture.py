@@ -25,7 +25,7 @@ LINES_MAX = 200
 TIME = 1_700_000_000_000
 PRODUCE, FETCH = "A produce request", "A fetch request"
 Step = tuple[str, str]  # file and function
-PARK: Step = ("api/parking.py", "park")
+PARK: Step = ("api/parking.py", "ParkedRequest.park")
 END_OF_TURN: Step = ("action_queue.py", "ActionQueue.end_turn")
 
 # A broker that writes down which of the steps it takes.

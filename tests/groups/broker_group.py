@@ -14,7 +14,7 @@ from twisted.internet.defer import Deferred, fail, maybeDeferred, succeed
 from twisted.python.failure import Failure
 
 from tests.api.lone_broker import alone, no_quota
-from tests.api.responses import message
+from tests.api.responses import later, message
 from tests.log_directories.support import NOW, DirectoryHarness
 from tests.support.fakes.disk_path import DiskPath
 from tests.support.fakes.reactor import FakeReactor
@@ -192,7 +192,7 @@ class Process:
             failure.trap(BrokerError)
             return handler.failed(received, context, failure.value)
 
-        return maybeDeferred(handler, received, context).addErrback(failed).addCallback(_received, cls, version)
+        return maybeDeferred(lambda: later(handler(received, context))).addErrback(failed).addCallback(_received, cls, version)
 
     def _partition_count(self) -> int:
         topic = self.image.topic(OFFSETS_TOPIC)

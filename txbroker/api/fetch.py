@@ -16,18 +16,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import TypeAlias
-
-from twisted.internet.defer import Deferred
 
 from txbroker.api.current_leaders import CurrentLeaders
-from txbroker.api.encoded.encoded_response import EncodedResponse
 from txbroker.api.encoded.fetch_response import FetchResponses
 from txbroker.api.fetch_client import FetchClient
-from txbroker.api.fetch_reading import FetchReader, PartitionReader, failure
-from txbroker.api.fetch_sessions import FINAL_EPOCH, FetchPlan, FetchSessions
-from txbroker.api.fetch_single import SingleFetch, SingleFetches
-from txbroker.api.parking import park
+from txbroker.api.fetch_reading import Fetched, FetchReader, PartitionReader, failure
+from txbroker.api.fetch_sessions import FINAL_EPOCH, FetchItem, FetchPlan, FetchSessions
+from txbroker.api.fetch_single import SingleFetches
+from txbroker.api.parking import ParkedRequest
 from txbroker.api.read_replica import ReadReplicas
 from txbroker.api.request_context import RequestContext
 from txbroker.api.request_counts import Errors
@@ -41,8 +37,6 @@ from txbroker.wire.messages.fetch import FetchableTopicResponse, FetchPartition,
 from txbroker.wire.schema import Request
 
 TOPIC_ID_VERSION = 13
-
-Fetched: TypeAlias = FetchResponse | EncodedResponse
 
 
 class FetchHandler:
@@ -76,9 +70,9 @@ class FetchHandler:
         self.errors: Errors = Counter()
         read_replicas = ReadReplicas(image, replica_selector)
         self.partitions = PartitionReader(replicas, leaders, self.errors, monotonic_s, read_replicas, quota)
-        self.singles = SingleFetches(replicas, self._responses, purgatory, read_replicas)
+        self.singles = SingleFetches(replicas, self._responses, purgatory, read_replicas, self._single_reader)
 
-    def __call__(self, request: FetchRequest, context: RequestContext) -> Fetched | Deferred[Fetched]:
+    def __call__(self, request: FetchRequest, context: RequestContext) -> Fetched | ParkedRequest[Fetched]:
         limit = min(request.max_bytes, self._fetch_max_bytes)
         if self._quotas.active and not self.is_exempt(request):
             window_bytes = self._quotas.fetch_bytes_max(context.principal, context.client_id)
@@ -91,10 +85,10 @@ class FetchHandler:
                 return encoded
             if request.max_wait_ms > 0 and not single.is_special:
                 single.partition.counts.fetch_requests += 1
-                return self._park_single(single, request, limit, context)
+                return single.wait(request.max_wait_ms)
         return self._read(request, limit, context)
 
-    def _read(self, request: FetchRequest, limit: int, context: RequestContext) -> Fetched | Deferred[Fetched]:
+    def _read(self, request: FetchRequest, limit: int, context: RequestContext) -> Fetched | ParkedRequest[Fetched]:
         client = FetchClient.of(request, context)
         uses_ids = context.api_version >= TOPIC_ID_VERSION
         before = self._sessions.find(request.session_id)
@@ -109,17 +103,10 @@ class FetchHandler:
         reader.read()
         if reader.ready or request.max_wait_ms <= 0 or plan.is_empty:
             return reader.response()
-        purgatory = self._purgatory
-        return park(purgatory, reader.keys, request.max_wait_ms, lambda done: _Waiting(reader, purgatory, done), tried=True)
+        return _Waiting(reader).park(self._purgatory, reader.keys, request.max_wait_ms)
 
-    def _park_single(self, single: SingleFetch, request: FetchRequest, limit: int, context: RequestContext) -> Deferred[Fetched]:
-        min_bytes, client = request.min_bytes, FetchClient.of(request, context)
-
-        def reader() -> FetchReader:
-            return self._reader(FetchPlan([single.item()], None, False), min_bytes, limit, client, context)
-
-        key = single.partition.topic_partition
-        return park(self._purgatory, [key], request.max_wait_ms, lambda done: _WaitingSingle(single, reader, done), tried=True)
+    def _single_reader(self, item: FetchItem, min_bytes: int, limit: int, client: FetchClient, context: RequestContext) -> FetchReader:
+        return self._reader(FetchPlan([item], None, False), min_bytes, limit, client, context)
 
     def _reader(self, plan: FetchPlan, min_bytes: int, limit: int, client: FetchClient, context: RequestContext) -> FetchReader:
         return FetchReader(
@@ -159,58 +146,24 @@ class FetchHandler:
         return FetchResponse(error_code=error.code, responses=failures)
 
 
-class _Waiting:
+class _Waiting(ParkedRequest[Fetched]):
     """A fetch that waits for min.bytes (Kafka's DelayedFetch). Completes when they are there, or when a partition has an error, such as
     the loss of its leadership. Expired: it returns what there is."""
 
-    __slots__ = ("_done", "_purgatory", "_reader")
+    __slots__ = ("_reader",)
 
-    def __init__(self, reader: FetchReader, purgatory: Purgatory, done: Deferred[Fetched]) -> None:
+    def __init__(self, reader: FetchReader) -> None:
         self._reader = reader
-        self._purgatory = purgatory
-        self._done = done
 
     def try_complete(self) -> bool:
         """Read again what moved; respond if it is enough."""
         self._reader.read_moved(self._purgatory.checked)
         if self._reader.ready:
-            self._done.callback(self._reader.response())
+            self.respond(self._reader.response())
             return True
         return False
 
     def on_expired(self) -> None:
         """max.wait.ms is over."""
         self._reader.read()
-        self._done.callback(self._reader.response())
-
-
-class _WaitingSingle:
-    """As `_Waiting`, for a single fetch; `reader` makes the reader for what is special, and for the end of max.wait.ms."""
-
-    __slots__ = ("_done", "_key", "_reader", "_single")
-
-    def __init__(self, single: SingleFetch, reader: Callable[[], FetchReader], done: Deferred[Fetched]) -> None:
-        self._single = single
-        self._key = single.key()
-        self._reader = reader
-        self._done = done
-
-    def try_complete(self) -> bool:
-        """Respond if there is enough, or an error."""
-        response = self._single.woken(self._key)
-        if response is not None:
-            self._done.callback(response)
-            return True
-        if not self._single.is_special:
-            return False
-        reader = self._reader()
-        reader.read(count=False)
-        if reader.ready:
-            self._done.callback(reader.response())
-        return reader.ready
-
-    def on_expired(self) -> None:
-        """max.wait.ms is over."""
-        reader = self._reader()
-        reader.read(count=False)
-        self._done.callback(reader.response())
+        self.respond(self._reader.response())

@@ -16,7 +16,7 @@ changed since they were read, and the time of the session's last request is enou
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from typing import cast
+from typing import TypeAlias, cast
 
 from txbroker.api.current_leaders import CurrentLeaders
 from txbroker.api.encoded.encoded_response import EncodedResponse, Part
@@ -54,6 +54,8 @@ CURRENT_LEADER_VERSION = 12
 NODE_ENDPOINTS_VERSION = 16
 _MAGIC_0_VERSION_MAX = 1
 _NO_DIVERGENCE = shared_default(EpochEndOffset)
+
+Fetched: TypeAlias = FetchResponse | EncodedResponse
 
 # Errors that Kafka (ReplicaManager.readFromLog) does not count as failures of the broker.
 _NO_FAILURES = {
@@ -342,7 +344,7 @@ class FetchReader:
             self.read()
         self.ready = enough
 
-    def response(self) -> FetchResponse | EncodedResponse:
+    def response(self) -> Fetched:
         """The response: all that was read, or only what changed since the session's last response; nothing for a client above its quota."""
         plan = self._plan
         quotas = self._quotas

@@ -1,9 +1,13 @@
-"""Parking a request: a handler returns a Deferred, which an operation in a purgatory fires later."""
+"""Parking a request: a handler returns what an operation in a purgatory answers later.
+
+`ParkedRequest` is for requests of which thousands may wait at the same time, such as fetches: the operation is what the handler returns.
+`park` is for the others. It makes a Deferred, which is several objects more and takes longer to fire (bench/LIMITS.md).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
-from typing import TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from twisted.internet.defer import Deferred
 
@@ -30,3 +34,58 @@ def park(
     if parked is not None:
         place.append(parked)
     return done
+
+
+class ParkedRequest(Generic[T]):
+    """An operation in a purgatory, and the answer that its connection waits for.
+
+    A subclass has `try_complete` and `on_expired` (purgatory.Operation), which call `respond` once. Nothing is set before `park`, so that
+    a request that does not wait costs nothing.
+    """
+
+    __slots__ = ("_arguments", "_call", "_parked", "_purgatory", "_response")
+
+    _response: T
+
+    def try_complete(self) -> bool:
+        """See purgatory.Operation."""
+        raise NotImplementedError
+
+    def on_expired(self) -> None:
+        """See purgatory.Operation."""
+        raise NotImplementedError
+
+    def park(self, purgatory: Purgatory, keys: Iterable[Hashable], timeout_ms: int) -> Self:
+        """Wait until one of `keys` is checked and the request can complete, or for the timeout. It cannot complete now."""
+        self._purgatory = purgatory
+        self._call: Callable[..., None] | None = None
+        self._arguments: tuple[Any, ...] = ()
+        self._parked: Parked | None = None
+        self._parked = purgatory.park(self, keys, timeout_ms, tried=True)
+        return self
+
+    def respond(self, response: T) -> None:
+        """The request has ended."""
+        call, self._call = self._call, None
+        if call is None:
+            self._response = response
+        else:
+            call(response, *self._arguments)
+
+    def when_answered(self, call: Callable[..., None], *arguments: Any) -> None:
+        """Call `call(response, *arguments)`, at once if the request has ended already. There is one such call."""
+        if hasattr(self, "_response"):
+            call(self._response, *arguments)
+        else:
+            self._call, self._arguments = call, arguments
+
+    def deferred(self) -> Deferred[T]:
+        """The answer for those who need a Deferred, instead of `when_answered` and `cancel`."""
+        done: Deferred[T] = Deferred(lambda _: self.cancel())
+        self.when_answered(done.callback)
+        return done
+
+    def cancel(self) -> None:
+        """The client is gone: there is no answer."""
+        if self._parked is not None:
+            self._purgatory.cancel(self._parked)

@@ -3,7 +3,7 @@
 A handler is an object with
 
     request: type[Request]          the request class that it handles, and with it the API key
-    __call__(request, context)      -> Response | EncodedResponse | CachedResponse | Deferred of one of these, or of None | None
+    __call__(request, context)      -> Response | EncodedResponse | CachedResponse | None; a Deferred or ParkedRequest of it
     versions: VersionRange          optional: a range narrower than the schema's
     advertised: bool                optional: False for an API that is answered, but not listed by ApiVersions
     in_cluster: bool                optional: True for an API that only a broker of a cluster serves (for the documentation)
@@ -19,10 +19,11 @@ A handler is an object with
                                     `context` is the first one's; the others may be of other connections
     errors: Errors                  optional: the error codes of its responses, which it counts itself; otherwise they are counted here
 
-`__call__` returns a response, encoded already or not (api/encoded), a Deferred of one, or None if there is none (acks=0). Record views in
-the request are valid until it returns. A BrokerError that it raises, or that its Deferred fails with, is the failure of the whole request;
-any other exception is logged and counts as one with UNKNOWN_SERVER_ERROR. `failed` then makes the response that carries `error.code`. If it
-is missing, raises or returns None, the connection is closed, as Kafka does for a producer with acks=0.
+`__call__` returns a response, encoded already or not (api/encoded), or None if there is none (acks=0); if the response comes later, a
+Deferred or a ParkedRequest (api/parking.py). Record views in the request are valid until it returns. A BrokerError that it raises, or that
+its Deferred fails with, is the failure of the whole request; any other exception is logged and counts as one with UNKNOWN_SERVER_ERROR.
+`failed` then makes the response that carries `error.code`. If it is missing, raises or returns None, the connection is closed, as Kafka
+does for a producer with acks=0.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from twisted.internet.defer import Deferred
 
 from txbroker.api.encoded.cached_response import CachedResponse
 from txbroker.api.encoded.encoded_response import EncodedResponse, Part
+from txbroker.api.parking import ParkedRequest
 from txbroker.api.request_context import RequestContext
 from txbroker.api.request_counts import SAMPLED_ONE_IN, Clock, Errors, ErrorTally, RequestTimes
 from txbroker.api.unsupported_features import UnsupportedFeatures
@@ -47,7 +49,7 @@ from txbroker.wire.known_requests import Holder, Known, KnownFetches, KnownProdu
 from txbroker.wire.schema import Request, Response, VersionRange, response_class
 
 Answer: TypeAlias = Response | EncodedResponse | CachedResponse
-Handled: TypeAlias = Answer | Deferred[Any] | None  # a Deferred of Answer | None; Deferred is invariant
+Handled: TypeAlias = Answer | Deferred[Any] | ParkedRequest[Any] | None  # of Answer | None; both are invariant
 
 
 class JoinedAnswers(NamedTuple):

@@ -9,6 +9,7 @@ from twisted.internet.defer import Deferred
 
 from txbroker.api.encoded.encoded_response import EncodedResponse
 from txbroker.api.encoded.throttling import with_throttle_time
+from txbroker.api.parking import ParkedRequest
 from txbroker.api.registry import Route
 from txbroker.api.request_context import RequestContext
 from txbroker.client_quotas.quotas import ClientQuotas
@@ -32,10 +33,12 @@ class Throttle:
         return self._quotas.clock.seconds()
 
     def limited(self, response: Any, route: Route, request: Any, context: RequestContext, size: int, begun_s: float) -> Any:
-        """The response, or the Deferred of it, with the throttle time that the client's quotas require. `size`: of the request."""
+        """The response, or a Deferred of it, with the throttle time that the client's quotas require. `size`: of the request."""
         if route.is_exempt(request):
             return response
         spent_s = self._quotas.clock.seconds() - begun_s
+        if isinstance(response, ParkedRequest):
+            response = response.deferred()
         if isinstance(response, Deferred):
             return response.addCallback(self._limited, route, context, size, spent_s)
         return self._limited(response, route, context, size, spent_s)
