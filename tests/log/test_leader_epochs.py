@@ -86,12 +86,13 @@ def test_a_damaged_file_is_rebuilt_from_the_batches(directory: DiskPath, content
     assert (directory / "leader-epoch-checkpoint").read_text() == "0\n3\n0 0\n3 2\n4 4\n"
 
 
-def test_a_damaged_file_is_rebuilt_from_all_batches_after_a_loss_of_power(directory: DiskPath) -> None:
+@pytest.mark.parametrize("content", [b"", b"0"])
+def test_a_damaged_file_is_rebuilt_from_all_batches_after_a_loss_of_power(directory: DiskPath, content: bytes) -> None:
     log = open_log(directory, segment_bytes=200)
     for epoch in (0, 0, 0, 0, 3, 3, 4):
         append(log, b"x" * 50, leader_epoch=epoch)
     assert len(log.segments) > 2
-    (directory / "leader-epoch-checkpoint").write_bytes(b"0")
+    (directory / "leader-epoch-checkpoint").write_bytes(content)
     again = open_log(directory, clean=False, recovery_point=5, segment_bytes=200)
     assert list(again.leader_epochs) == [(0, 0), (3, 4), (4, 6)], "recovery reads the last segments before the others"
 

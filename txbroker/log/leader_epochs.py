@@ -42,7 +42,7 @@ class LeaderEpochs:
     __slots__ = ("_disk", "_epochs", "_path", "_starts", "intact", "unsynced", "written")
 
     def __init__(self, disk: Disk, directory: str) -> None:
-        """`intact` is False when there was a file and it could not be read: the epochs must then be read from the batches.
+        """`intact` is False when there was a file and it was empty or damaged: the epochs must then be read from the batches.
 
         `unsynced`: the file was replaced and no flush plan includes it yet. `written`: the last epoch in the file, -1 for none; `latest`
         may be newer, but then no batch has it.
@@ -54,7 +54,9 @@ class LeaderEpochs:
         self.intact = True
         self.unsynced = False
         content = disk.read(self._path)
-        if content is not None:
+        if content == b"":  # Kafka creates it so for an empty log; after a loss of power it may have had entries
+            self.intact = False
+        elif content is not None:
             try:
                 self._parse(content)
             except MalformedCheckpoint as error:
