@@ -84,9 +84,11 @@ sim-bugs: $(VENV)/.installed-tests  ## switch each deliberate bug on, and requir
 unit: $(VENV)/.installed-tests  ## run the tests that start no process (WORKERS=2 ARGS=...)
 	@$(PYTEST) -q -m 'not process' $(ARGS)
 
+TYPED_TESTS := compat crash dump fuzz metrics overload soak support testing transactions
+
 lint: $(VENV)/.installed-tests  ## check the code with ruff and mypy --strict
 	@$(BIN)/ruff check .
-	@$(BIN)/mypy txbroker tests/support bench compat docs
+	@$(BIN)/mypy txbroker $(TYPED_TESTS:%=tests/%) bench compat docs
 
 generated: venv  ## write txbroker/wire/record_loops.py from record_loops_source.py
 	@$(BIN)/python -m txbroker.wire.inline_varints < txbroker/wire/record_loops_source.py > $@.tmp

@@ -72,7 +72,7 @@ class Worker:
         try:
             producer.begin_transaction()
             for message in messages:
-                producer.produce(self._target, message.value(), partition=message.partition())
+                producer.produce(self._target, message.value(), partition=message.partition() or 0)
             offsets = [TopicPartition(self._source, index, last + 1) for index, last in _last_offsets(messages).items()]
             producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), PATIENCE_S)
             self.holds.set()

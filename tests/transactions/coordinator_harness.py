@@ -166,7 +166,6 @@ class TransactionHarness:
     def record(self, name: str = "t") -> TransactionRecord:
         return self.coordinator.describe(name)
 
-    @property
     def state(self) -> TransactionState:
         return self.record().state
 

@@ -43,7 +43,7 @@ def until_done(end: Callable[[float], object]) -> None:
 
 
 def coordinator(cluster: Cluster, transactional_id: str) -> int:
-    def find() -> int | None:
+    def find() -> tuple[int, ...]:
         for server in cluster.serving.values():
             try:
                 with RawConnection(server.address) as connection:
@@ -51,10 +51,10 @@ def coordinator(cluster: Cluster, transactional_id: str) -> int:
             except OSError:
                 continue
             if not found.error_code and found.node_id in cluster.serving:
-                return int(found.node_id)
-        return None
+                return (int(found.node_id),)
+        return ()
 
-    return int(until(find, "the transactional id has a coordinator"))
+    return until(find, "the transactional id has a coordinator")[0]
 
 
 def read(cluster: Cluster, topic: str, partitions: int, count: int) -> Counter[str]:
@@ -66,10 +66,11 @@ def read(cluster: Cluster, topic: str, partitions: int, count: int) -> Counter[s
 
     def is_complete() -> bool:
         message = consumer.poll(0.2)
-        if message is not None and message.error() is None:
+        error = None if message is None else message.error()
+        if message is not None and error is None:
             values[(message.value() or b"").decode()] += 1
             return False
-        assert message is None or message.error().code() in (KafkaError._PARTITION_EOF, KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT)
+        assert error is None or error.code() in (KafkaError._PARTITION_EOF, KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT)
         return values.total() >= count
 
     until(is_complete, f"{count} values are read")

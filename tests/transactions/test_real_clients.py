@@ -10,6 +10,7 @@ from confluent_kafka import TopicPartition as Place
 from kafka import KafkaConsumer, KafkaProducer
 
 from tests.support import java
+from tests.support.cache import KAFKA_NEW, KAFKA_OLD
 from tests.support.raw import RawConnection
 from tests.support.raw_admin import create_topic
 from tests.support.raw_transactions import latest
@@ -155,7 +156,7 @@ def test_offsets_of_a_transaction_move_with_it(broker: Server, name: str) -> Non
     assert read(broker, target, 40) == [str(number) for number in range(40)]
 
 
-@pytest.mark.parametrize("release", [java.KAFKA_NEW, java.KAFKA_OLD])
+@pytest.mark.parametrize("release", [KAFKA_NEW, KAFKA_OLD])
 def test_kafkas_performance_test_with_transactions(broker: Server, name: str, release: str) -> None:
     """4.3 uses transactions v2, in which the partition's leader adds the partition; 3.9 adds it itself."""
     create_topic(broker, name)

@@ -84,7 +84,7 @@ def test_an_exhausted_epoch_is_followed_by_a_new_producer_id() -> None:
 def test_an_initialization_ends_the_transaction_of_the_producer_before() -> None:
     transaction = ongoing()
     fenced = transaction.initialize(TIMEOUT_MS, None, 30)
-    assert (fenced.record.state, fenced.record.producer_epoch, fenced.record.partitions) == (S.PREPARE_ABORT, 1, {P0})
+    assert (fenced.record.state, fenced.record.producer_epoch, fenced.record.partitions) == (S.PREPARE_ABORT, 1, frozenset({P0}))
     write(transaction, fenced, written=False)
     assert transaction.initialize(TIMEOUT_MS, None, 31).record.producer_epoch == 1, "a failed write raises the epoch once"
     write(transaction, fenced)
