@@ -37,7 +37,8 @@ OUTSIDE = ("tap.py", "signals.py", "startup.py", "supervisor.py", "cleaner_proce
            "client/topic_metadata.py", "client/topic_reader.py", "log/disk.py", "log/cleaner/worker.py",
            "cluster/tree/sqlite.py", "cluster/tree/sqlite_file.py", "cluster/tree/kazoo_session.py",
            "cluster/tree/session_guard.py", "cluster/tree/zookeeper_tls.py", "testing/simulation/__main__.py", "testing/simulation/run.py",
-           "testing/simulation/chance.py", "testing/simulation/memory_disk.py", "testing/simulation/host_disk.py")  # fmt: skip
+           "testing/simulation/chance.py", "testing/simulation/memory_disk.py", "testing/simulation/memory_names.py",
+           "testing/simulation/host_disk.py")  # fmt: skip
 # What leads there: nobody else imports it.
 WAYS_OUT = {
     "asyncio", "concurrent", "fcntl", "glob", "io", "mmap", "multiprocessing", "os", "pathlib", "resource", "secrets", "select", "shutil",

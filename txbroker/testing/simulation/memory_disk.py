@@ -12,139 +12,16 @@ from __future__ import annotations
 
 import errno
 import io
-import os
 import posixpath
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from random import Random
 from typing import NoReturn
 
 from txbroker.log.disk import Buffer, DiskUsage, File, Lock, storage_error
+from txbroker.testing.simulation.memory_names import Inode, Names, os_error
 
 DEFAULT_CAPACITY = 1 << 40
-
-
-@dataclass(slots=True, eq=False)
-class _Inode:
-    """A file's bytes; the first `synced` of them survive a power cut."""
-
-    modified_ms: int
-    data: bytearray = field(default_factory=bytearray)
-    synced: int = 0
-
-
-_Node = _Inode | None  # None: a directory
-
-
-class _Names:
-    """A tree of names: directory -> {name: node}. Errors are those of the operating system."""
-
-    def __init__(self) -> None:
-        self.directories: dict[str, dict[str, _Node]] = {"/": {}}
-
-    def copy(self) -> _Names:
-        copied = _Names()
-        copied.directories = {path: dict(entries) for path, entries in self.directories.items()}
-        return copied
-
-    def entries(self, directory: str) -> dict[str, _Node]:
-        found = self.directories.get(directory)
-        if found is None:
-            raise _error(errno.ENOTDIR if self._below_a_file(directory) else errno.ENOENT)
-        return found
-
-    def is_directory(self, path: str) -> bool:
-        return path in self.directories
-
-    def exists(self, path: str) -> bool:
-        return path in self.directories or posixpath.basename(path) in self.directories.get(posixpath.dirname(path), {})
-
-    def find(self, path: str) -> _Node:
-        """The file at this path, None for a directory; FileNotFoundError when there is neither."""
-        if path in self.directories:
-            return None
-        entries, name = self._place(path)
-        if name not in entries:
-            raise _error(errno.ENOENT)
-        return entries[name]
-
-    def file(self, path: str) -> _Inode:
-        found = self.find(path)
-        if found is None:
-            raise _error(errno.EISDIR)
-        return found
-
-    def link(self, path: str, inode: _Inode) -> None:
-        entries, name = self._place(path)
-        entries[name] = inode
-
-    def make_directory(self, path: str) -> None:
-        entries, name = self._place(path)
-        if name in entries:
-            raise _error(errno.EEXIST)
-        entries[name] = None
-        self.directories[path] = {}
-
-    def remove(self, path: str) -> None:
-        self.file(path)
-        entries, name = self._place(path)
-        del entries[name]
-
-    def remove_tree(self, path: str) -> None:
-        if self.find(path) is not None:
-            raise _error(errno.ENOTDIR)
-        entries, name = self._place(path)
-        del entries[name]
-        for directory in [found for found in self.directories if _is_below(found, path)]:
-            del self.directories[directory]
-
-    def rename(self, old: str, new: str) -> None:
-        source, old_name = self._place(old)
-        target, new_name = self._place(new)
-        node = self.find(old)
-        if new != old:
-            self._check_rename(old, new, is_directory=node is None)
-            if node is None:
-                self._move_directories(old, new)
-            del source[old_name]
-            target[new_name] = node
-
-    def _check_rename(self, old: str, new: str, *, is_directory: bool) -> None:
-        """In the order of Linux."""
-        if _is_below(new, old):
-            raise _error(errno.EINVAL)
-        if _is_below(old, new):
-            raise _error(errno.ENOTEMPTY)
-        if is_directory and self.exists(new) and not self.is_directory(new):
-            raise _error(errno.ENOTDIR)
-        if not is_directory and self.is_directory(new):
-            raise _error(errno.EISDIR)
-        if self.directories.get(new):
-            raise _error(errno.ENOTEMPTY)
-
-    def _move_directories(self, old: str, new: str) -> None:
-        for directory in [found for found in self.directories if _is_below(found, old)]:
-            self.directories[new + directory[len(old) :]] = self.directories.pop(directory)
-
-    def _place(self, path: str) -> tuple[dict[str, _Node], str]:
-        directory, _, name = path.rpartition("/")
-        return self.entries(directory or "/"), name
-
-    def _below_a_file(self, path: str) -> bool:
-        while path != "/":
-            path, name = posixpath.split(path)
-            entries = self.directories.get(path)
-            if entries is not None:
-                return entries.get(name) is not None
-        return False
-
-
-def _is_below(path: str, directory: str) -> bool:
-    return path == directory or path.startswith(f"{directory}/")
-
-
-def _error(number: int) -> OSError:
-    return OSError(number, os.strerror(number))
 
 
 @dataclass(slots=True, frozen=True)
@@ -152,7 +29,7 @@ class _Change:
     """A change of names that a power cut may undo: it touched `directories`."""
 
     directories: tuple[str, ...]
-    apply: Callable[[_Names], None]
+    apply: Callable[[Names], None]
 
 
 class _Storage:
@@ -161,12 +38,12 @@ class _Storage:
     def __init__(self, now_ms: Callable[[], int], capacity: int) -> None:
         self.now_ms = now_ms
         self.capacity = capacity
-        self.names = _Names()
-        self.kept = _Names()
+        self.names = Names()
+        self.kept = Names()
         self.journal: list[_Change] = []
         self.locks: dict[str, MemoryDisk] = {}
 
-    def change(self, apply: Callable[[_Names], None], *paths: str) -> None:
+    def change(self, apply: Callable[[Names], None], *paths: str) -> None:
         apply(self.names)
         self.journal.append(_Change(tuple(posixpath.dirname(path) for path in paths), apply))
 
@@ -177,7 +54,7 @@ class _Storage:
                 change.apply(self.kept)
             del self.journal[: touching[-1] + 1]
 
-    def inodes(self) -> Iterator[_Inode]:
+    def inodes(self) -> Iterator[Inode]:
         for entries in self.names.directories.values():
             for node in entries.values():
                 if node is not None:
@@ -186,7 +63,7 @@ class _Storage:
     def used(self) -> int:
         return sum(len(inode.data) for inode in self.inodes())
 
-    def put(self, inode: _Inode, position: int, data: Buffer) -> None:
+    def put(self, inode: Inode, position: int, data: Buffer) -> None:
         """Write at a position, beyond which the file may go on; OSError ENOSPC when there is no room, after what there was room for."""
         room = len(data)
         if not room:
@@ -198,13 +75,13 @@ class _Storage:
         inode.synced = min(inode.synced, position)
         inode.modified_ms = self.now_ms()
         if room < len(data):
-            raise _error(errno.ENOSPC)
+            raise os_error(errno.ENOSPC)
 
     def power_cut(self, chance: Random) -> None:
         survived = self.kept.copy()
         for change in self.journal[: chance.randint(0, len(self.journal))]:
             change.apply(survived)
-        copies: dict[int, _Inode] = {}
+        copies: dict[int, Inode] = {}
         for entries in survived.directories.values():
             for name, node in sorted(entries.items()):
                 if node is not None:
@@ -214,12 +91,12 @@ class _Storage:
         self.locks.clear()
 
 
-def _after_power_cut(inode: _Inode, chance: Random) -> _Inode:
+def _after_power_cut(inode: Inode, chance: Random) -> Inode:
     data = inode.data[: chance.randint(inode.synced, len(inode.data))]
     if len(data) < len(inode.data) and chance.random() < 0.3:
         # The new length was written, the bytes were not.
         data += bytes(chance.randint(0, len(inode.data) - len(data)))
-    return _Inode(inode.modified_ms, data, len(data))
+    return Inode(inode.modified_ms, data, len(data))
 
 
 class MemoryFile:
@@ -227,7 +104,7 @@ class MemoryFile:
 
     __slots__ = ("_inode", "_storage", "_writable", "path", "size")
 
-    def __init__(self, path: str, inode: _Inode, storage: _Storage, *, writable: bool = True) -> None:
+    def __init__(self, path: str, inode: Inode, storage: _Storage, *, writable: bool = True) -> None:
         self.path = path
         self.size = len(inode.data)
         self._inode = inode
@@ -263,10 +140,10 @@ class MemoryFile:
 
     def _check_writable(self, number: int) -> None:
         if not self._writable:
-            raise _error(number)
+            raise os_error(number)
 
 
-def _resize(inode: _Inode, size: int, now_ms: int) -> None:
+def _resize(inode: Inode, size: int, now_ms: int) -> None:
     inode.data += bytes(max(0, size - len(inode.data)))
     del inode.data[size:]
     inode.synced = min(inode.synced, size)
@@ -484,13 +361,13 @@ class MemoryDisk:
             raise storage_error("open", path, error) from error
         return self._storage.locks.get(_normal(path), self) is not self
 
-    def _open(self, path: str) -> _Inode:
+    def _open(self, path: str) -> Inode:
         """The file at this path, made when missing."""
         normal = _normal(path)
         try:
             return self._storage.names.file(normal)
         except FileNotFoundError:
-            made = _Inode(self._storage.now_ms())
+            made = Inode(self._storage.now_ms())
             self._storage.change(lambda names: names.link(normal, made), normal)
             return made
 
