@@ -13,6 +13,7 @@ from pathlib import Path
 from tests.support import cache
 from tests.support.cache import CHECKOUT
 from tests.support.java import SHORT_LIVED
+from tests.support.parent_end import end_with_parent
 from tests.support.server import HOST, free_port
 from tests.support.waiting import PATIENCE_S, until
 
@@ -49,10 +50,11 @@ class Standalone:
         return {path.parent for path in self._directory.glob("worker-*/app-*/*/stderr")}
 
     def start(self, name: str, *arguments: str) -> subprocess.Popen[bytes]:
-        """A process of the cluster, which is the leader of a group of its own."""
+        """A process of the cluster, which is the leader of a group of its own, and ends with the tests."""
         command = [str(self._home / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}", *arguments]
         with self.log.open("ab") as log:
-            return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=self.environment, start_new_session=True)
+            return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=self.environment, start_new_session=True,
+                                    preexec_fn=end_with_parent)  # fmt: skip
 
     def submit(self, jars: Path, program: Path, *arguments: str) -> list[str]:
         """The command line of a program with these arguments under spark-submit, in client mode."""

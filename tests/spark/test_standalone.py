@@ -91,6 +91,27 @@ def jobs(cluster: Standalone, shared_broker: Server, spark_jars: Path, tmp_path_
     return found
 
 
+TESTS = """
+import sys, time
+from pathlib import Path
+from tests.spark.standalone import HOST, Standalone, free_port
+port = free_port()
+print(Standalone(Path(sys.argv[1]), port).start("master.Master", "--host", HOST, "--port", str(port), "--webui-port", "0").pid, flush=True)
+time.sleep(3600)
+"""
+
+
+def test_the_cluster_ends_when_the_tests_are_killed(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", TESTS, str(tmp_path)], cwd=CHECKOUT, stdout=subprocess.PIPE, text=True) as tests:
+        assert tests.stdout is not None
+        master = Path("/proc", tests.stdout.readline().strip(), "cmdline")
+        log = tmp_path / "cluster.log"
+        until(lambda: "New state: ALIVE" in log.read_text(), "the master of Spark runs")
+        assert "master.Master" in master.read_text()
+        tests.kill()
+    until(lambda: not master.exists() or not master.read_text(), "the master ends")
+
+
 def test_load(jobs: dict[str, Ended], cluster: Standalone) -> None:
     assert jobs["load"].status == 0, jobs["load"].complaint
     assert "30 rows of 30 offsets in 3 partitions loaded" in jobs["load"].output
