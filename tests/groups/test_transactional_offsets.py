@@ -143,6 +143,36 @@ def test_while_the_append_is_under_way_the_offset_is_unstable(harness: Harness) 
     assert harness.stable(A0)[A0].error == E.UNSTABLE_OFFSET_COMMIT
 
 
+@pytest.mark.parametrize("error", [None, E.REQUEST_TIMED_OUT])
+@pytest.mark.parametrize("committed", [True, False])
+def test_the_marker_may_be_replicated_before_the_append_is_answered(harness: Harness, committed: bool, error: Any) -> None:
+    """Both are in the log when the ISR shrinks, and the request with the marker is completed first."""
+    now(harness.commit({A0: 1}))
+    harness.store.hold = True
+    answer = harness.pend({A0: 5})
+    harness.end(committed=committed)
+    assert harness.offsets() == {A0: 1}
+    harness.store.complete(error)
+    assert not waits(answer)
+    expected = 5 if committed else 1
+    assert harness.stable(A0)[A0] == FetchedOffset(offset=expected)
+    harness.store.hold = False
+    now(harness.pend({A0: 9}))
+    assert harness.stable(A0)[A0].error == E.UNSTABLE_OFFSET_COMMIT, "the next transaction of this producer"
+    harness.end(committed=False)
+    assert harness.stable(A0)[A0] == FetchedOffset(offset=expected)
+
+
+def test_an_append_that_fails_after_the_marker_leaves_nothing(harness: Harness) -> None:
+    harness.store.hold = True
+    answer = harness.pend({A0: 5})
+    harness.end()
+    harness.store.complete(E.NOT_LEADER_OR_FOLLOWER)
+    assert now(answer) == {A0: E.NOT_COORDINATOR}
+    assert harness.stable(A0) == {A0: FetchedOffset()}
+    assert harness.state() == "Dead"
+
+
 def test_members_are_fenced(harness: Harness) -> None:
     member = harness.member()
     assert now(harness.pend({A0: 1}, member_id=member, generation_id=1)) == {A0: E.NONE}

@@ -35,6 +35,8 @@ class GroupOffsets:
         self._in_flight: dict[TopicPartition, set[int]] = {}
         self._removed: dict[TopicPartition, int] = {}  # order of the last removal, while older writes are in flight
         self._transactions: dict[int, dict[TopicPartition, _Committed]] = {}  # producer id -> offsets of its open transaction
+        self._transactional: dict[int, set[int]] = {}  # producer id -> writes of its open transaction that are in flight
+        self._ended: dict[int, bool] = {}  # writes in flight whose transaction has ended: whether it was committed
         self._order = 0
 
     def __len__(self) -> int:
@@ -71,21 +73,38 @@ class GroupOffsets:
         self._order += 1
         for partition in offsets:
             self._in_flight.setdefault(partition, set()).add(self._order)
+        if producer_id is not None:
+            self._transactional.setdefault(producer_id, set()).add(self._order)
         return Write(self._order, offsets, producer_id)
 
     def settle(self, write: Write, succeeded: bool) -> None:
         """End a write: it is in the log, or it has failed. Offsets of a transaction are pending until it ends."""
+        committed = self._outcome(write)
         for partition, offset in write.offsets.items():
-            if succeeded:
-                if write.producer_id is None:
-                    self._put(partition, write.order, offset)
-                else:
-                    self._put_pending(write.producer_id, partition, write.order, offset)
+            if succeeded and committed:
+                self._put(partition, write.order, offset)
+            elif succeeded and committed is None and write.producer_id is not None:
+                self._put_pending(write.producer_id, partition, write.order, offset)
             orders = self._in_flight[partition]
             orders.discard(write.order)
             if not orders:
                 del self._in_flight[partition]
                 self._removed.pop(partition, None)
+
+    def _outcome(self, write: Write) -> bool | None:
+        """Whether a write counts, if it is in the log; None if its transaction is open."""
+        if write.producer_id is None:
+            return True
+        in_flight = self._transactional.get(write.producer_id)
+        if in_flight is not None:
+            in_flight.discard(write.order)
+            if not in_flight:
+                del self._transactional[write.producer_id]
+        return self._ended.pop(write.order, None)
+
+    def has_transaction(self, producer_id: int) -> bool:
+        """Whether offsets are pending in a producer's transaction, or are being written in it."""
+        return producer_id in self._transactions or producer_id in self._transactional
 
     def replay(self, partition: TopicPartition, offset: CommittedOffset | None) -> None:
         """A write that has been read from the log."""
@@ -96,7 +115,12 @@ class GroupOffsets:
         self.settle(self.begin({partition: offset}, producer_id), True)
 
     def end_transaction(self, producer_id: int, committed: bool) -> None:
-        """End a producer's transaction, if it has one: its offsets are committed or dropped."""
+        """End a producer's transaction, if it has one: its offsets are committed or dropped.
+
+        Writes in flight come before the marker in the log: a producer does not go on before its transaction has ended. The high watermark
+        may pass both at once, so that the marker is seen before the answer to the write.
+        """
+        self._ended |= dict.fromkeys(self._transactional.pop(producer_id, ()), committed)
         for partition, pending in self._transactions.pop(producer_id, {}).items():
             if committed:
                 self._put(partition, pending.order, pending.offset)

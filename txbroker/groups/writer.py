@@ -75,11 +75,15 @@ class Writer:
         pairs = [_offset_pair(group_id, partition, offset) for partition, offset in write.offsets.items()]
         answer: Deferred[ErrorCode] = Deferred()
 
+        transactions = shard.content.transactions
+        transactions.setdefault(producer.id, set()).add(group_id)
+
         def settle(error: ErrorCode) -> None:
-            is_in_log = not error or error in AFTER_APPEND
-            hosted.offsets.settle(write, is_in_log)
-            if is_in_log:
-                shard.content.transactions.setdefault(producer.id, set()).add(group_id)
+            hosted.offsets.settle(write, not error or error in AFTER_APPEND)
+            if not hosted.offsets.has_transaction(producer.id) and producer.id in transactions:
+                transactions[producer.id].discard(group_id)
+                if not transactions[producer.id]:
+                    del transactions[producer.id]
             answer.callback(OFFSET_ERRORS.get(error, error))
 
         self._shard_writer.append(shard, group_id, pairs, producer).addCallback(settle)
