@@ -4,6 +4,7 @@
 group coordinators, and the loops that copy partitions. A seed decides everything, so that a failure is found again by its seed.
 
     plan.py        what a seed draws: the cluster, the clients' work and the faults, as values (swarm testing)
+    plan_file.py   plans as JSON that people can read and change; plan_values.py: what their fields may hold
     workloads.py   which clients a seed has beside plain ones
     world.py       builds a world from a plan, runs it, heals it, and requires that it converges
     scheduler.py   simulated time: a heap of events

@@ -1,4 +1,7 @@
-"""`python -m txbroker.testing.simulation`: run seeds, replay one, shrink it, or look for deliberate bugs. Exit status 1: a violation."""
+"""`python -m txbroker.testing.simulation`: run seeds, replay one or a plan, shrink it, or look for deliberate bugs.
+
+Exit status 1: a violation. Exit status 2: wrong flags, or a file that is not a plan.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,14 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
+from txbroker.cli.failures import USAGE, BadUsage, CommandFailed
+from txbroker.cli.input_files import read_text
 from txbroker.names import amount
 from txbroker.testing.simulation.bug_search import Search, search_all
-from txbroker.testing.simulation.bugs import BUGS, NOT_FOUND_YET
+from txbroker.testing.simulation.bugs import BUGS
 from txbroker.testing.simulation.plan import Plan
+from txbroker.testing.simulation.plan_file import StoredPlan, from_text, to_text
+from txbroker.testing.simulation.plan_values import BadPlan
 from txbroker.testing.simulation.run import Ran, fix_hashes, run_plan, run_seeds, silence
 from txbroker.testing.simulation.shrink import shrink
 from txbroker.testing.simulation.workloads import draw
@@ -29,21 +36,48 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--seeds", type=_positive, default=300, metavar="N", help="how many seeds to run (default: 300)")
     parser.add_argument("--first", type=int, default=1, metavar="SEED", help="the first of them (default: 1)")
     parser.add_argument("--workers", type=_positive, default=os.cpu_count() or 1, help="processes (default: all cores)")
-    parser.add_argument("--seed", type=int, metavar="SEED", help="run this one and print its trace")
-    parser.add_argument("--shrink", action="store_true", help="with --seed: remove what the violation does not need, then print the trace")
-    parser.add_argument("--bug", default="", choices=["", *BUGS], metavar="NAME", help="with a deliberate bug")
-    parser.add_argument("--bugs", action="store_true", help="look for every deliberate bug, or --bug; exit status 1 if one is not found")
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--seed", type=int, metavar="SEED", help="run this one and print its trace")
+    what.add_argument("--plan", metavar="FILE", help="run the plan in this file, with its deliberate bug, and print its trace")
+    what.add_argument("--bugs", action="store_true", help="look for every deliberate bug, or --bug; exit status 1 if one is not found")
+    parser.add_argument("--shrink", action="store_true",
+                        help="with --seed or --plan: remove what the violation does not need, and write the rest to a file")  # fmt: skip
+    parser.add_argument("--output", metavar="FILE", help="where --shrink writes the plan (default: plan-SEED.json, or plan-SEED-BUG.json)")
+    parser.add_argument("--bug", choices=["", *BUGS], metavar="NAME", help="with a deliberate bug; with --plan, '' for none")
     parser.add_argument("--bug-seeds", type=_positive, default=BUG_SEEDS, metavar="N", help=f"for each bug (default: {BUG_SEEDS})")
     parser.add_argument("--table", action="store_true", help="with --bugs: find the first seed of each bug, and print the table")
     chosen = parser.parse_args(arguments)
     fix_hashes()
     silence()
-    if chosen.seed is not None:
-        return _replay(replace(draw(chosen.seed), bug=chosen.bug), smaller=chosen.shrink)
+    try:
+        plan = _one_plan(chosen)
+    except BadUsage as error:
+        parser.error(str(error))
+    if plan is not None:
+        return _smaller(plan, chosen.output) if chosen.shrink else _replay(plan)
     if chosen.bugs:
-        bugs = [chosen.bug] if chosen.bug else [bug for bug in BUGS if bug not in NOT_FOUND_YET]
+        bugs = [chosen.bug] if chosen.bug else list(BUGS)
         return _find_bugs(bugs, range(chosen.first, chosen.first + chosen.bug_seeds), chosen.workers, table=chosen.table)
-    return _run(range(chosen.first, chosen.first + chosen.seeds), chosen.workers, chosen.bug)
+    return _run(range(chosen.first, chosen.first + chosen.seeds), chosen.workers, chosen.bug or "")
+
+
+def _one_plan(chosen: argparse.Namespace) -> Plan | None:
+    """The plan of --seed or --plan; None without these. BadUsage."""
+    if chosen.output and not chosen.shrink:
+        raise BadUsage("--output needs --shrink")
+    if chosen.seed is not None:
+        return replace(draw(chosen.seed), bug=chosen.bug or "")
+    if chosen.plan is not None:
+        try:
+            plan = from_text(read_text(chosen.plan)).plan
+        except BadPlan as error:
+            raise BadUsage(f"{chosen.plan}: {error}") from None
+        except CommandFailed as error:
+            raise BadUsage(str(error)) from None
+        return plan if chosen.bug is None else replace(plan, bug=chosen.bug)
+    if chosen.shrink:
+        raise BadUsage("--shrink needs --seed or --plan")
+    return None
 
 
 def _positive(text: str) -> int:
@@ -69,7 +103,7 @@ def _run(seeds: range, workers: int, bug: str) -> int:
     print(totals.text(time.monotonic() - begun_s))
     if failed:
         see = f"python -m txbroker.testing.simulation --seed {failed[0]} --shrink"
-        print(f"violations in {amount(len(failed), 'seed')}; see one with: {see}")
+        print(f"violations in {amount(len(failed), 'seed')}; see one, and write a small plan of it to a file, with: {see}")
     return 1 if failed else 0
 
 
@@ -107,17 +141,8 @@ def _progress(text: str) -> None:
         sys.stderr.flush()
 
 
-def _replay(plan: Plan, *, smaller: bool) -> int:
+def _replay(plan: Plan) -> int:
     result, world = run_plan(plan, keep_trace=True)
-    if smaller and result.violation is not None:
-        invariant = result.violation.invariant
-
-        def fails(candidate: Plan) -> bool:
-            violation = run_plan(candidate)[0].violation
-            return violation is not None and violation.invariant == invariant
-
-        plan = shrink(plan, fails)
-        result, world = run_plan(plan, keep_trace=True)
     print("\n".join(world.trace.lines))
     print(f"\n{plan}\ntrace {result.digest:08x}, {world.trace.count} lines")
     if result.violation is None:
@@ -125,6 +150,30 @@ def _replay(plan: Plan, *, smaller: bool) -> int:
         return 0
     print(f"{result.violation.invariant} at {result.violation.at_s:.3f} s: {result.violation.text}")
     return 1
+
+
+def _smaller(plan: Plan, output: str | None) -> int:
+    """Shrink a plan, write what is left, and run it."""
+    violation = run_plan(plan)[0].violation
+    if violation is None:
+        return _replay(plan)
+    invariant = violation.invariant
+
+    def fails(candidate: Plan) -> bool:
+        found = run_plan(candidate)[0].violation
+        return found is not None and found.invariant == invariant
+
+    path = output or "-".join(filter(None, ("plan", str(plan.seed), plan.bug))) + ".json"
+    try:
+        with open(path, "w", encoding="utf-8") as file:
+            plan = shrink(plan, fails)
+            file.write(to_text(StoredPlan(plan, violation.text.splitlines()[0][:LINE_MAX], invariant)))
+    except OSError as error:
+        print(f"{path} cannot be written: {error.strerror}; specify another file with --output", file=sys.stderr)
+        return USAGE
+    status = _replay(plan)
+    print(f"the plan is in {path}; run it again with: python -m txbroker.testing.simulation --plan {path}")
+    return status
 
 
 def _find_bugs(bugs: list[str], seeds: range, workers: int, *, table: bool) -> int:

@@ -14,6 +14,7 @@ from txbroker.names import TopicPartition
 
 if TYPE_CHECKING:
     from txbroker.cluster.node_data import PartitionState
+    from txbroker.cluster.partition import Partition
     from txbroker.testing.simulation.faults import Faults
     from txbroker.testing.simulation.hosts import BrokerHost
     from txbroker.testing.simulation.network import Link, Network
@@ -26,6 +27,10 @@ Placed = tuple[TopicPartition, "PartitionState", tuple[int, ...]]  # a partition
 LOOK_S = 0.02
 STEP_S = 12.0  # how long a fault waits for each step: a lagging follower leaves the ISR after up to 9 s
 REPORTS_MIN = 2
+SWAPS_MIN = 3  # before a broker copies cleaned logs
+TORN_BYTES = 2  # of the end of each file
+EPOCH_END = 10  # an offset with two digits: without the last one it is another offset
+SLOW_DISK_S = 0.5
 
 
 def run(world: World, steps: Steps, is_over: Callable[[], bool]) -> bool:
@@ -128,8 +133,51 @@ def late_roles(world: World, faults: Faults, fault: Fault) -> Steps:
             yield _after(world, fault.length_s)
 
 
+def full_create(world: World, faults: Faults, fault: Fault) -> Steps:
+    """A disk is full until an administrator has put a replica of a new partition there: its broker cannot take its role."""
+    host = faults.target(fault)
+    if not world.administrators or not faults.fill(host):
+        return
+    before = _replicas_on(world, host)
+    try:
+        yield lambda: bool(_replicas_on(world, host) - before)
+        yield _after(world, fault.length_s)
+    finally:
+        faults.clear(host)
+
+
+def clean_wipe(world: World, faults: Faults, fault: Fault) -> Steps:
+    """A broker gets an empty disk after logs were cleaned: it copies what the cleaners have left of them."""
+    if not world.plan.cleaning or len(world.hosts) == 1:
+        return
+    swaps = world.counts["cleaned segments"] + SWAPS_MIN
+    yield lambda: world.counts["cleaned segments"] >= swaps
+    host = faults.target(fault)
+    if host.is_running:
+        faults.wipe(host, fault)
+
+
+def torn_epochs(world: World, faults: Faults, fault: Fault) -> Steps:
+    """Power is lost after an election, before the first leader epoch that does not begin at 0 is synced. Disks must sync each message."""
+    found = _choose(world, fault, lambda placed: _first_epoch_ends(world, placed)) if world.plan.durable else None
+    if found is None:
+        return
+    name, state, replicas = found
+    hosts = [world.hosts[replica] for replica in replicas]
+    torn: list[BrokerHost] = []
+
+    def looks() -> bool:
+        torn.extend(host for host in hosts if _unsynced_epochs(host, name))
+        return bool(torn)
+
+    with _slow_disks([host for host in hosts if not host.slow_disk_s]):
+        faults.end_session(world.hosts[state.leader])
+        yield looks
+        faults.cut_power(torn[0], fault.length_s, TORN_BYTES)
+
+
 DIRECTED: dict[str, Callable[[World, Faults, Fault], Steps]] = {
-    fault.__name__: fault for fault in (lag_kill, late_isr, late_failover, late_roles)
+    fault.__name__: fault for fault in (lag_kill, late_isr, late_failover, late_roles, full_create, clean_wipe, torn_epochs)
 }
 
 
@@ -168,8 +216,7 @@ def _leader(world: World, name: TopicPartition) -> int:
 
 def _proposes(host: BrokerHost, name: TopicPartition) -> bool:
     """Whether a leader has asked for another ISR, and has no answer yet."""
-    components = None if host.broker is None else host.broker.components
-    partition = None if components is None else components.replicas.find(*name)
+    partition = _partition(host, name)
     followers = None if partition is None else partition._followers
     return followers is not None and followers.proposed is not None
 
@@ -177,6 +224,30 @@ def _proposes(host: BrokerHost, name: TopicPartition) -> bool:
 def _reports(world: World, host: BrokerHost) -> int:
     """How many brokers report that a host refuses connections."""
     return sum(report.startswith(f"{host.id}-") for report in world.ensemble.nodes.names_under(node_paths.REFUSALS))
+
+
+def _replicas_on(world: World, host: BrokerHost) -> set[TopicPartition]:
+    return {name for name, _, replicas in world.state.states() if host.id in replicas}
+
+
+def _first_epoch_ends(world: World, placed: Placed) -> bool:
+    """All records have the same leader epoch, and the next one will not begin at an offset of one digit."""
+    name, state, replicas = placed
+    partition = _partition(world.hosts[state.leader], name) if len(replicas) > 1 else None
+    return partition is not None and len(partition.log.leader_epochs) == 1 and partition.log.log_end_offset >= EPOCH_END
+
+
+def _unsynced_epochs(host: BrokerHost, name: TopicPartition) -> bool:
+    partition = _partition(host, name)
+    if partition is None or len(partition.log.leader_epochs) < 2:
+        return False
+    path = partition.log.leader_epochs.path
+    return host.disk.synced(path) < (host.disk.size(path) or 0)
+
+
+def _partition(host: BrokerHost, name: TopicPartition) -> Partition | None:
+    components = None if host.broker is None else host.broker.components
+    return None if components is None else components.replicas.find(*name)
 
 
 def _after(world: World, seconds: float) -> Callable[[], bool]:
@@ -193,6 +264,17 @@ def _cut(network: Network, links: list[Link]) -> Iterator[None]:
     finally:
         for link in links:
             network.heal_link(*link)
+
+
+@contextmanager
+def _slow_disks(hosts: list[BrokerHost]) -> Iterator[None]:
+    for host in hosts:
+        host.slow_disk_s = SLOW_DISK_S
+    try:
+        yield
+    finally:
+        for host in hosts:
+            host.slow_disk_s = 0.0
 
 
 @contextmanager

@@ -51,7 +51,7 @@ class Faults:
         if self._over:
             return
         directed = DIRECTED.get(fault.kind)
-        host = self._target(fault)
+        host = self.target(fault)
         if directed is not None:
             begun = run(self._world, directed(self._world, self, fault), lambda: self._over)
         else:
@@ -60,7 +60,8 @@ class Faults:
             self._world.counts[fault.kind] += 1
             self._world.trace.add(host.name, f"fault {fault.kind} for {fault.length_s:.1f} s")
 
-    def _target(self, fault: Fault) -> BrokerHost:
+    def target(self, fault: Fault) -> BrokerHost:
+        """The broker that a fault is for."""
         hosts, state = self._world.hosts, self._world.state
         found = None
         if fault.target == CONTROLLER:
@@ -194,13 +195,25 @@ class Faults:
         self._after(BLACKOUT_S * self._chance.random(), cut)
         return None
 
+    def cut_power(self, host: BrokerHost, seconds: float, lost_max: int) -> None:
+        """Power is lost, and with it at most so many bytes of the end of each file."""
+        self._world.trace.add(host.name, "loses power")
+        host.kill(silent=True)
+        host.disk.power_cut(self._chance, lost_max)
+        self._world.state.disk_lost(host)
+        self._down(host, seconds)
+
     def _wipe(self, host: BrokerHost, fault: Fault) -> bool | None:
         """The machine is replaced by one with an empty disk."""
         if not host.is_running:
             return False
+        self.wipe(host, fault)
+        return None
+
+    def wipe(self, host: BrokerHost, fault: Fault) -> None:
+        """Replace the machine of a broker that runs."""
         host.kill(silent=True)
         self._lose(host, fault, host.replace_disk, always_waits=True)
-        return None
 
     def _lose(self, host: BrokerHost, fault: Fault, lose: object, *, always_waits: bool = False) -> None:
         self._held_down[host.id] = self._held_down.get(host.id, 0) + 1
@@ -371,17 +384,23 @@ class Faults:
 
     def _full(self, host: BrokerHost, fault: Fault) -> bool | None:
         """The disk is full, or cannot be written at all."""
+        if not self.fill(host):
+            return False
+        self._after(fault.length_s, lambda: self.clear(host))
+        return None
+
+    def fill(self, host: BrokerHost) -> bool:
+        """The disk becomes full; False if it is already, or if there is no process."""
         if not host.is_running or host.id in self._disk_failed:
             return False
         self._disk_failed.add(host.id)
         self._set_disk(host, errno.ENOSPC)
+        return True
 
-        def repaired() -> None:
-            self._disk_failed.discard(host.id)
-            self._set_disk(host, 0)
-
-        self._after(fault.length_s, repaired)
-        return None
+    def clear(self, host: BrokerHost) -> None:
+        """The disk has space again."""
+        self._disk_failed.discard(host.id)
+        self._set_disk(host, 0)
 
     def _slow_disk(self, host: BrokerHost, fault: Fault) -> bool | None:
         """Each sync, and other work in threads, takes up to some tenths of a second longer."""
@@ -457,7 +476,8 @@ class Faults:
         error = record.exc_info[1] if record.exc_info else None
         if isinstance(error, NoSpace | StorageError):
             return True
-        return bool(self._world.counts["full"]) and ("No space" in record.getMessage() or "offline" in record.getMessage())
+        counts = self._world.counts
+        return bool(counts["full"] or counts["full_create"]) and ("No space" in record.getMessage() or "offline" in record.getMessage())
 
     def start_failed(self, host: BrokerHost, failure: Failure) -> None:
         """A broker could not start: `exited` follows."""

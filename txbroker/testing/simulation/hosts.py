@@ -16,6 +16,7 @@ from txbroker.broker.world import World as BrokerWorld
 from txbroker.cluster.tree.interface import Tree
 from txbroker.config.load import load_broker_config
 from txbroker.config.properties import parse_overrides
+from txbroker.config.resolve import BrokerConfig
 from txbroker.testing.simulation.chance import stream
 from txbroker.testing.simulation.cleaners import SimulatedCleaners
 from txbroker.testing.simulation.host_disk import HostDisk
@@ -35,6 +36,13 @@ DATA = "/data"
 PORT = 9092
 START_MS = 1_700_000_000_000
 WORKER_S = 0.002  # a job of a worker takes up to so long
+
+
+def configuration(broker_id: int, connect: str, overrides: Mapping[str, str]) -> BrokerConfig:
+    """The configuration of one broker; ConfigError. `connect`: the value of zookeeper.connect."""
+    text = {"listeners": f"PLAINTEXT://b{broker_id}:{PORT}", "log.dirs": DATA, "broker.id": str(broker_id),
+            "zookeeper.connect": connect, **overrides}  # fmt: skip
+    return load_broker_config(parse_overrides([f"{key}={value}" for key, value in text.items()], {}))
 
 
 class BrokerHost:
@@ -76,12 +84,10 @@ class BrokerHost:
         self.failure = None
         self.sessions = []
         process = self.process = world.process(f"{self.name}.{self.starts}", self.name, on_step=partial(world.state.stepped, self))
-        text = {"listeners": f"PLAINTEXT://{self.name}:{PORT}", "log.dirs": DATA, "broker.id": str(self.id),
-                "zookeeper.connect": world.ensemble.connect, **self._overrides}  # fmt: skip
         self.host_disk = HostDisk(self.disk, process)
         if world.plan.cleaning:
             self._start_cleaners(process)
-        config = load_broker_config(parse_overrides([f"{key}={value}" for key, value in text.items()], {}))
+        config = configuration(self.id, world.ensemble.connect, self._overrides)
         broker = self.broker = Broker(config, self._environment(process), [DATA], partial(self._fatal, process))
         process.step(lambda: broker.start().addCallbacks(lambda _: self._started(process), lambda failure: self._failed(process, failure)))
 
@@ -164,7 +170,7 @@ class BrokerHost:
                 if done is not None:
                     process.callLater(0, done)
 
-            process.callLater(delay_ms / 1000 + chance.random() * WORKER_S, run)
+            process.callLater(delay_ms / 1000 + chance.random() * (WORKER_S + self.slow_disk_s), run)
 
         def session(servers: str, timeout_ms: int, **arguments: Any) -> SimulatedSession:
             made = SimulatedSession(process, world.ensemble, servers, timeout_ms, **arguments)

@@ -77,22 +77,23 @@ class _Storage:
         if room < len(data):
             raise os_error(errno.ENOSPC)
 
-    def power_cut(self, chance: Random) -> None:
+    def power_cut(self, chance: Random, lost_max: int | None) -> None:
         survived = self.kept.copy()
-        for change in self.journal[: chance.randint(0, len(self.journal))]:
+        for change in self.journal[: chance.randint(0, len(self.journal)) if lost_max is None else None]:
             change.apply(survived)
         copies: dict[int, Inode] = {}
         for entries in survived.directories.values():
             for name, node in sorted(entries.items()):
                 if node is not None:
                     # A new one: files that are still open in a process of before the power cut change nothing any more.
-                    entries[name] = copies.setdefault(id(node), _after_power_cut(node, chance))
+                    entries[name] = copies.setdefault(id(node), _after_power_cut(node, chance, lost_max))
         self.names, self.kept, self.journal = survived, survived.copy(), []
         self.locks.clear()
 
 
-def _after_power_cut(inode: Inode, chance: Random) -> Inode:
-    data = inode.data[: chance.randint(inode.synced, len(inode.data))]
+def _after_power_cut(inode: Inode, chance: Random, lost_max: int | None) -> Inode:
+    shortest = inode.synced if lost_max is None else max(inode.synced, len(inode.data) - lost_max)
+    data = inode.data[: chance.randint(shortest, len(inode.data))]
     if len(data) < len(inode.data) and chance.random() < 0.3:
         # The new length was written, the bytes were not.
         data += bytes(chance.randint(0, len(inode.data) - len(data)))
@@ -197,9 +198,12 @@ class MemoryDisk:
         """The process of this disk ends without notice: its locks are released."""
         self._storage.locks = {path: owner for path, owner in self._storage.locks.items() if owner is not self}
 
-    def power_cut(self, chance: Random) -> None:
-        """The machine loses power: what was not synced may be missing, and all locks are released."""
-        self._storage.power_cut(chance)
+    def power_cut(self, chance: Random, lost_max: int | None = None) -> None:
+        """The machine loses power: what was not synced may be missing, and all locks are released.
+
+        With `lost_max` at most so many bytes at the end of each file, and no change of names.
+        """
+        self._storage.power_cut(chance, lost_max)
 
     # The protocol `Disk`.
 

@@ -7,7 +7,7 @@ from random import Random
 
 from txbroker.names import TopicPartition
 from txbroker.testing.simulation.chance import stream
-from txbroker.testing.simulation.clients.administrator import AdminPlan
+from txbroker.testing.simulation.clients.administrator import REQUESTS, AdminPlan
 from txbroker.testing.simulation.clients.member import GroupPlan
 from txbroker.testing.simulation.clients.transactional import TransactionalPlan
 from txbroker.testing.simulation.plan import Plan, draw_plain
@@ -100,13 +100,12 @@ def _transactional(
 
 def _administration(plan: Plan, chance: Random) -> Plan:
     """One administrator, beside plain clients."""
-    every = ("create", "delete", "add_partitions", "reassign", "cancel", "elect", "configure")
     admin = AdminPlan(
         name="a0",
         topics={topic.name: topic.partitions for topic in plan.topics},
         brokers=plan.brokers,
         replicas=max(topic.replicas for topic in plan.topics),
-        work=tuple(kind for kind in every if chance.random() < 0.6) or every,
+        work=tuple(kind for kind in REQUESTS if chance.random() < 0.6) or REQUESTS,
         pause_s=chance.choice((0.1, 0.5, 2.0)),
     )
     return replace(plan, left_out=None, committers=plan.committers[:1], administrators=(admin,))
@@ -122,10 +121,14 @@ def _compacted(plan: Plan, chance: Random) -> Plan:
         for topic in plan.topics
     )
     checked = all(kept_ms == DAY_MS for kept_ms in retention_ms.values())  # else a latest record may be missing in the history
+    restarts = stream(plan.seed, "restarts").choice((0.0, 0.0, 0.1))
     producers = tuple(
-        replace(producer, keys=keys, pause_s=min(producer.pause_s, 0.2), tombstones=chance.choice((0.0, 0.2, 0.5)), latest=checked)
+        replace(
+            producer, keys=keys, pause_s=min(producer.pause_s, 0.2), tombstones=chance.choice((0.0, 0.2, 0.5)), latest=checked,
+            restarts=restarts,
+        )
         for producer in plan.producers
-    )
+    )  # fmt: skip
     transactional = tuple(replace(one, keys=keys, source=None) for one in plan.transactional)
     settings = {
         **plan.settings,

@@ -1,7 +1,7 @@
 """Deliberate bugs: known mistakes of brokers, each behind a switch that only the simulation can turn.
 
 A bug replaces a function of the broker while it is switched on. `make sim-bugs` requires that the invariants find every one
-of them, except those in NOT_FOUND_YET.
+of them.
 """
 
 from __future__ import annotations
@@ -26,15 +26,6 @@ BUGS: dict[str, Bug] = {
     for module in (log_bugs, replication_bugs, controller_bugs, coordinator_bugs, transaction_bugs, cleaner_bugs)
     for name, make in module.BUGS.items()
 }
-
-
-# Not shown to be found yet: they are run with `--bug`, and not by `make sim-bugs`.
-NOT_FOUND_YET = frozenset({
-    "cut_off_checkpoint_accepted",
-    "role_not_asked_for_again",
-    "swap_is_not_atomic",
-    "last_batches_of_producers_removed",
-})  # fmt: skip
 
 
 @contextmanager

@@ -28,13 +28,14 @@ RETRY_S = 0.2
 TOPIC = 2  # the type of a resource
 SET = 0  # the operation on a configuration
 TIMEOUT_MS = 3000
+REQUESTS = ("create", "delete", "add_partitions", "reassign", "cancel", "elect", "configure")
 
 
 @dataclass(frozen=True, slots=True)
 class AdminPlan:
     """What one administrator does. `topics`: those of the plan, with their partitions, brokers' ids and `replicas` of each partition.
 
-    `work`: the kinds of requests, each the name of a method without its underscore. The topics of the plan are not deleted.
+    `work`: some of `REQUESTS`, each the name of a method without its underscore. The topics of the plan are not deleted.
     """
 
     name: str

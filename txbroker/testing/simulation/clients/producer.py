@@ -54,6 +54,7 @@ class ProducerPlan:
     keys: int = 0  # of compacted topics; 0: records have no key
     tombstones: float = 0.0  # the share of records without a value; what would be the value is a header
     latest: bool = True  # the latest record of each key stays
+    restarts: float = 0.0  # how likely an idempotent producer takes a new producer id before a batch, if nothing is unacknowledged
 
 
 class Producer:
@@ -112,6 +113,8 @@ class _Lane:
             await self._client.sleep(chance.expovariate(1 / plan.pause_s))
             if self._producer.finishing:
                 break
+            if plan.restarts and plan.idempotent and not self.unacknowledged and chance.random() < plan.restarts:
+                await self._begin_idempotence()
             batch = self._next_batch()
             self.unacknowledged.append(batch)
             if plan.idempotent:
@@ -135,6 +138,7 @@ class _Lane:
             else:
                 if not response.error_code:
                     self._producer_id, self._producer_epoch = response.producer_id, response.producer_epoch
+                    self._sequence, self._acknowledged = self._plan.first_sequence, False
                     self._ledger.new_producer(response.producer_id)
                     return
                 self.problem = ErrorCode(response.error_code).name

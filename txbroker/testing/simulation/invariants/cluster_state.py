@@ -152,6 +152,7 @@ class ClusterState:
         leads = now.is_leader and (not before.is_leader or now.leader_epoch != before.leader_epoch)
         if leads:
             self._leads(host, who, truth, now)
+            self._check_known_producers(partition, truth, who)
         if leads or started or now.end < before.end:
             self._check_log(partition, who)
         if now.high_watermark < before.high_watermark:
@@ -257,6 +258,16 @@ class ClusterState:
             problem = self.truth(replica.partition).compacted.missing(replica.partition.log, replica.seen.high_watermark)
             if problem is not None:
                 self._violate("I13", f"{who}: {problem}")
+
+    def _check_known_producers(self, partition: Partition, truth: Truth, who: str) -> None:
+        """A new leader of a compacted log knows all producers of what is committed: else it appends a repeated batch again (I10)."""
+        if not self._compacts(partition) or partition.log.log_end_offset < truth.checked:
+            return
+        known = partition.log.producers.states()
+        for producer_id, (epoch, sequence) in truth.producers.items():
+            state = known.get(producer_id)
+            if state is None or (state.epoch, state.last_sequence) < (epoch, sequence):
+                self._violate("I10", f"{who}: producer {producer_id} has sequence {sequence} in epoch {epoch}, and is known as {state}")
 
     def _check_producers(self, replica: Replica, who: str) -> None:
         """A log that has everything knows the last sequence of each producer, though its batches may be cleaned (I10)."""

@@ -46,8 +46,10 @@ class CompactedTruth:
     def missing(self, log: Log, high_watermark: int) -> str | None:
         """Which latest record below the high watermark a replica does not have; None if it has all.
 
-        A tombstone may be gone after delete.retention.ms, and then all older records of its key are.
+        A tombstone may be gone after delete.retention.ms, and then all older records of its key are. Nothing else moves the start.
         """
+        if log.log_start_offset:
+            return f"the log starts at {log.log_start_offset}, and the cleaner keeps the first offset"
         present: set[int] = set()
         first: dict[bytes, int] = {}
         for header, records in batches_with_records(log):
@@ -58,7 +60,7 @@ class CompactedTruth:
                         first.setdefault(record.key, record.offset)
         may_expire = log.config.delete_retention_ms < NEVER_MS
         for key, offset in self.latest.items():
-            if offset in present or not log.log_start_offset <= offset < high_watermark:
+            if offset in present or offset >= high_watermark:
                 continue
             is_tombstone = self._records[offset][1] is None
             if not (is_tombstone and may_expire and first.get(key, offset) >= offset):

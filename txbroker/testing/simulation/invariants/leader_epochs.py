@@ -12,6 +12,8 @@ def problem(log: Log, *, cleaned: bool) -> str | None:
     found: dict[int, int] = {}
     for header in batches(log):
         found.setdefault(header.leader_epoch, header.base_offset)
+        if log.leader_epochs.epoch_of(header.base_offset) > header.leader_epoch:
+            return f"the batch at {header.base_offset} has epoch {header.leader_epoch}, and the cache has {cached}"
     if cached != sorted(cached) or any(start > log.log_end_offset for _, start in cached):
         return f"the leader epochs {cached} do not ascend, or go beyond the end {log.log_end_offset}"
     starts = dict(cached)
