@@ -211,6 +211,19 @@ def test_a_fetch_with_another_offset_is_known(version: int) -> None:
     assert not wire.take(fetch_frame(one_fetch(0), version, client_id="another"))
 
 
+@pytest.mark.parametrize("offset", [0xFFFF, 0x1234_FFFF])
+def test_an_offset_is_not_looked_for_where_only_another_fetch_has_it(offset: int) -> None:
+    """The offset is between bytes that are all ones. Without the eight bytes two before it, this is a fetch that is known."""
+    wire = FetchWire(11)
+    short, long = one_fetch(0), one_fetch(0)
+    long.topics[0].topic = "ttt"
+    for message in (short, long):
+        wire.take(fetch_frame(message, 11))
+    long.topics[0].partitions[0].fetch_offset = offset
+    assert len(wire.positions) == 2
+    assert wire.take(fetch_frame(long, 11))
+
+
 def test_a_fetch_without_its_offset_is_not_a_known_one() -> None:
     """Its other bytes are those of a known fetch, and it ends before the position where another one has the offset."""
     wire = FetchWire(12)

@@ -42,13 +42,16 @@ class Holder(Protocol):
 class KnownRequest:
     """A message, the client id of its header, the structs in it that have records, and the struct with the field that differs.
 
-    `key`: its bytes that do not change.
+    `key`: its bytes that do not change. `position`: where the changing field is between them.
     """
 
-    __slots__ = ("changing", "client_id", "generation", "holders", "key", "message")
+    __slots__ = ("changing", "client_id", "generation", "holders", "key", "message", "position")
 
-    def __init__(self, key: bytes, message: Request, client_id: str | None, changing: Any, holders: Sequence[Holder] = ()) -> None:
+    def __init__(
+        self, key: bytes, position: int, message: Request, client_id: str | None, changing: Any, holders: Sequence[Holder] = ()
+    ) -> None:
         self.key = key
+        self.position = position
         self.message = message
         self.client_id = client_id
         self.changing = changing
@@ -152,7 +155,8 @@ class KnownProduces:
         position = begin - len(length)
         if not _BEGIN < position <= BYTES_MAX or frame[position:begin] != length or frame[begin + size :] != tail:
             return None
-        self._pool.keep(KnownRequest(bytes(frame[:_ROUTE_END]) + frame[_BEGIN:position], message, client_id, holders[0], holders))
+        key = bytes(frame[:_ROUTE_END]) + frame[_BEGIN:position]
+        self._pool.keep(KnownRequest(key, position, message, client_id, holders[0], holders))
         return position
 
 
@@ -176,8 +180,10 @@ class KnownFetches:
         if len(frame) < end:
             return None
         found = self._pool.get(bytes(frame[:_ROUTE_END]) + frame[_BEGIN:position] + frame[end:])
-        if found is not None:
-            (found.changing.fetch_offset,) = _OFFSET.unpack_from(frame, position)
+        # The offset may be beside bytes of the same value as its own: then two positions leave the same key.
+        if found is None or found.position != position:
+            return None
+        (found.changing.fetch_offset,) = _OFFSET.unpack_from(frame, position)
         return found
 
     def remember(self, frame: memoryview, body: int, client_id: str | None, message: Request) -> int | None:
@@ -193,5 +199,5 @@ class KnownFetches:
         holder.fetch_offset = ~holder.fetch_offset
         position = body + next(at for at, (one, other) in enumerate(zip(encoded, inverted, strict=True)) if one != other)
         key = bytes(frame[:_ROUTE_END]) + frame[_BEGIN:position] + frame[position + 8 :]
-        self._pool.keep(KnownRequest(key, message, client_id, holder))
+        self._pool.keep(KnownRequest(key, position, message, client_id, holder))
         return position
