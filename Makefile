@@ -90,7 +90,7 @@ lint: $(VENV)/.installed-tests  ## check the code with ruff and mypy --strict
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy txbroker $(TYPED_TESTS:%=tests/%) bench compat docs
 
-generated: venv  ## write txbroker/wire/record_loops.py from record_loops_source.py
+generated: $(VENV)/bin/python  ## write txbroker/wire/record_loops.py from record_loops_source.py
 	@$(BIN)/python -m txbroker.wire.inline_varints < txbroker/wire/record_loops_source.py > $@.tmp
 	@mv $@.tmp txbroker/wire/record_loops.py
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 import struct
 
+import pytest
+
 from tests.fuzz import frames
 from tests.fuzz.inprocess import InProcessBroker
 from txbroker.wire.codec import encode_bytes
@@ -78,8 +80,9 @@ def _answers(broker: InProcessBroker, requests: list[bytes], together: int) -> t
     return found, joined
 
 
-def test_joined_requests_are_answered_as_single_ones() -> None:
-    one, other = InProcessBroker(), InProcessBroker()
+@pytest.mark.parametrize("overrides", [[], ["log.message.timestamp.type=LogAppendTime"], ["compression.type=zstd"]], ids=str)
+def test_joined_requests_are_answered_as_single_ones(overrides: list[str]) -> None:
+    one, other = InProcessBroker(overrides=overrides), InProcessBroker(overrides=overrides)
     try:
         joined = 0
         for seed in range(150):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
@@ -70,13 +70,13 @@ class _Watch(logging.Handler):
 class InProcessBroker:
     """`InProcessBroker()` starts it, `close` stops it. `send` takes frames as received. `change` may replace parts of its world."""
 
-    def __init__(self, change: Callable[[World], World] = lambda world: world) -> None:
+    def __init__(self, change: Callable[[World], World] = lambda world: world, *, overrides: Sequence[str] = ()) -> None:
         self.reactor = FakeReactor()
         self._watch = _Watch()
         logger = logging.getLogger("txbroker")
         logger.addHandler(self._watch)
         logger.propagate = False
-        config = load_broker_config(parse_overrides([*OVERRIDES, f"log.dirs={DATA}"], {}))
+        config = load_broker_config(parse_overrides([*OVERRIDES, f"log.dirs={DATA}", *overrides], {}))
         self._broker = Broker(config, change(fake_world(self.reactor, MemoryDisk(), Random(1))), [DATA], self._fatal)
         self._await(self._broker.start())
         connection = self._connect()[0]

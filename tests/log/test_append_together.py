@@ -83,9 +83,9 @@ def _together(log: Log, batches: list[memoryview], now_ms: int) -> list[Appended
     results: list[Appended | BrokerError] = []
     while len(results) < len(batches):
         rest = batches[len(results) :]
-        firsts, lasts, start, size = log.append_together(joined(rest), leader_epoch=3, now_ms=now_ms)
+        firsts, lasts, append_time_ms, start, size = log.append_together(joined(rest), leader_epoch=3, now_ms=now_ms)
         assert size == sum(map(len, rest[: len(firsts)]))
-        results += [Appended(first, last, -1, start) for first, last in zip(firsts, lasts, strict=True)]
+        results += [Appended(first, last, append_time_ms, start) for first, last in zip(firsts, lasts, strict=True)]
         if len(firsts) < len(rest):
             results.append(_alone(log, rest[len(firsts)], now_ms))
     return results
@@ -106,11 +106,12 @@ def _files(log: Log, path: DiskPath) -> dict[str, bytes]:
     stamped=st.booleans(),
     compact=st.booleans(),
     full=st.booleans(),
+    codec=st.sampled_from([None, None, Codec.NONE, Codec.LZ4]),
     days=st.sampled_from([1, 10_000]),
     segment_bytes=st.sampled_from([300, 1000, 100_000]),
 )
 def test_together_is_as_one_by_one(
-    turns: list[list[tuple[Any, ...]]], stamped: bool, compact: bool, full: bool, days: int, segment_bytes: int
+    turns: list[list[tuple[Any, ...]]], stamped: bool, compact: bool, full: bool, codec: Codec | None, days: int, segment_bytes: int
 ) -> None:
     options: dict[str, Any] = {
         "segment_bytes": segment_bytes,
@@ -118,6 +119,7 @@ def test_together_is_as_one_by_one(
         "max_message_bytes": 1500,
         "segment_ms": 2 * HOUR,
         "message_timestamp_log_append": stamped,
+        "compression_type": codec,
         "message_timestamp_before_max_ms": days * 24 * HOUR,
         "message_timestamp_after_max_ms": HOUR,
         "record_validation_full": full,
@@ -149,6 +151,21 @@ def test_batches_that_hold_nothing_unusual_are_written_at_once(directory: DiskPa
     assert (found.first_offsets, found.last_offsets) == ([1, 2, 4, 5, 6], [1, 3, 4, 5, 6])
     assert found.size == sum(map(len, batches))
     assert log.segments[-1].max_timestamp == (NOW + 1, 3)
+
+
+def test_batches_that_get_their_append_time_are_written_at_once(directory: DiskPath) -> None:
+    log = open_log(directory, record_validation_full=True, message_timestamp_log_append=True)
+    log.append(batch(b"a"), leader_epoch=0, now_ms=NOW)
+    found = log.append_together(joined([batch(b"b"), batch(b"c", b"d", codec=Codec.LZ4)]), leader_epoch=0, now_ms=NOW + 5)
+    assert (found.first_offsets, found.last_offsets, found.append_time_ms) == ([1, 2], [1, 3], NOW + 5)
+    assert log.segments[-1].max_timestamp == (NOW + 5, 1)
+
+
+def test_batches_of_the_codec_of_the_topic_are_written_at_once(directory: DiskPath) -> None:
+    log = open_log(directory, record_validation_full=True, compression_type=Codec.LZ4)
+    log.append(batch(b"a"), leader_epoch=0, now_ms=NOW)
+    batches = [batch(b"b", codec=Codec.LZ4), batch(b"c", codec=Codec.LZ4), batch(b"d")]
+    assert log.append_together(joined(batches), leader_epoch=0, now_ms=NOW).first_offsets == [1, 2]
 
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])

@@ -140,7 +140,7 @@ def request(number: int, records: bytes, flexible: bool, same: bytes = KEY) -> b
     return struct.pack(">i", len(body)) + body
 
 
-def compare_joined(data: bytes, flexible: bool, most: int, limits: tuple[int, int, int, int, bool]) -> None:
+def compare_joined(data: bytes, flexible: bool, most: int, limits: tuple[int, int, int, int, bool, int, int]) -> None:
     tail = NO_TAGS if flexible else b""
     places = record_loops.find_requests(data, KEY, tail, FRAME_MAX, most, 0)
     joined = record_loops.join_batches(data, places, 100, 7000, 3, *limits)
@@ -171,6 +171,8 @@ CHECKS = st.tuples(
     st.sampled_from([-(2**63) + 1, 1_700_000_000_001]),
     st.sampled_from([1_700_000_000_000, 2**63 - 1]),
     st.booleans(),
+    st.sampled_from([-1, -1, 0, 1]),
+    st.sampled_from([-1, -1, 1_700_000_000_005]),
 )
 
 
@@ -183,7 +185,7 @@ CHECKS = st.tuples(
 )
 @fuzz
 def test_the_results_for_corrupted_requests_are_equal(
-    batches: list[bytes], flexible: bool, most: int, limits: tuple[int, int, int, int, bool], seed: int
+    batches: list[bytes], flexible: bool, most: int, limits: tuple[int, int, int, int, bool, int, int], seed: int
 ) -> None:
     data = bytearray(b"".join(request(number, records, flexible) for number, records in enumerate(batches)))
     compare_joined(bytes(data), flexible, most, limits)
@@ -202,7 +204,7 @@ def test_the_results_for_corrupted_requests_are_equal(
 )
 @fuzz
 def test_the_results_for_any_bytes_of_requests_are_equal(data: bytes, flexible: bool, places: list[tuple[int, int, int]]) -> None:
-    limits = (5000, 10_000, 0, 2**63 - 1, False)
+    limits = (5000, 10_000, 0, 2**63 - 1, False, -1, -1)
     compare_joined(data, flexible, 16, limits)
     within = [(number, min(begin, len(data)), min(end, len(data))) for number, begin, end in places]
     for other in OTHERS:

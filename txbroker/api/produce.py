@@ -236,13 +236,13 @@ class ProduceHandler:
         if outcome is None:
             return NONE_JOINED
         partition, appended = outcome
-        first_offsets, last_offsets, log_start_offset, _ = appended
+        first_offsets, last_offsets, append_time_ms, log_start_offset, _ = appended
         frames = None
         if partition.acknowledged(last_offsets[-1], all_in_sync=all_in_sync):
             frames = self._responses.encoded_together(context.api_version, joined.places, topic, data.index, appended)
 
         def answer(number: int, context: RequestContext) -> Handled:
-            result = Appended(first_offsets[number], last_offsets[number], -1, log_start_offset)
+            result = Appended(first_offsets[number], last_offsets[number], append_time_ms, log_start_offset)
             return self._answer(request, [(topic, [(data, (partition, result))])], context)
 
         return JoinedAnswers(len(first_offsets), frames, answer)

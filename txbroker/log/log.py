@@ -155,14 +155,15 @@ class Log(LocalLog):
     def append_together(self, joined: JoinedRequests, *, leader_epoch: int, now_ms: int) -> AppendedTogether:
         """Append the batches of several requests with one write, as `append` would one by one, up to the first that must be appended alone.
 
-        That is one that `append` would refuse or change, one of a producer whose sequence numbers are checked, or the first of a segment.
-        StorageError: nothing was appended.
+        That is one that `append` would refuse, correct or compress, one of a producer whose sequence numbers are checked, or the first of a
+        segment. StorageError: nothing was appended.
         """
         config = self.config
         active = self.segments[-1]
         position, end, start = active.size, self.log_end_offset, self.log_start_offset
-        if not (position and config.keeps_batches):
-            return AppendedTogether([], [], start, 0)
+        append_time_ms = now_ms if config.message_timestamp_log_append else -1
+        if not position or config.txbroker_mirror_source:
+            return AppendedTogether([], [], append_time_ms, start, 0)
         records, firsts, lasts, places, timestamps = join_batches(
             joined.data,
             joined.places,
@@ -174,15 +175,17 @@ class Log(LocalLog):
             now_ms - config.message_timestamp_before_max_ms,
             min(now_ms + config.message_timestamp_after_max_ms, INT64_MAX),
             config.compact,
+            -1 if config.compression_type is None else config.compression_type,
+            append_time_ms,
         )
         size = len(records)
         if not size or active.should_roll(size, max(timestamps), lasts[-1], now_ms, config):
-            return AppendedTogether([], [], start, 0)
+            return AppendedTogether([], [], append_time_ms, start, 0)
         if leader_epoch != self.leader_epochs.written:
             self.leader_epochs.assign(leader_epoch, end)
         active.append_all(records, firsts, lasts, places, timestamps)
         self.log_end_offset = lasts[-1] + 1
-        return AppendedTogether(firsts, lasts, start, size)
+        return AppendedTogether(firsts, lasts, append_time_ms, start, size)
 
     def _find_batches(self, producer_id: int) -> bool:
         """Whether more batches of a producer were found in the log."""

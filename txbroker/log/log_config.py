@@ -20,8 +20,8 @@ class LogConfig:
     Exceptions: `compression_type` is None for `producer`; `message_timestamp_log_append` stands for
     message.timestamp.type=LogAppendTime; `record_validation_full` for txbroker.record.validation=full, or `auto` where the walk over
     records is compiled; `roll_ms` is how long a segment stays active, which max.compaction.lag.ms may shorten (KIP-354).
-    `unpacked_bytes_max` limits the memory of one batch's records once decompressed. With `keeps_batches` a batch of a client that is valid
-    is stored as it is, but for its offset and leader epoch. `preallocate` has no field, because files are written at their ends.
+    `unpacked_bytes_max` limits the memory of one batch's records once decompressed. `preallocate` has no field, because files
+    are written at their ends.
     """
 
     segment_bytes: int = 1 << 30
@@ -60,14 +60,11 @@ class LogConfig:
     delete: bool = field(init=False)
     roll_ms: int = field(init=False)
     unpacked_bytes_max: int = field(init=False)
-    keeps_batches: bool = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "compact", "compact" in self.cleanup_policy)
         object.__setattr__(self, "delete", "delete" in self.cleanup_policy)
         object.__setattr__(self, "unpacked_bytes_max", max(_UNPACKED_BYTES_MIN, 4 * self.max_message_bytes))
-        rewrites = self.message_timestamp_log_append or self.compression_type is not None
-        object.__setattr__(self, "keeps_batches", not rewrites and not self.txbroker_mirror_source)
         object.__setattr__(self, "roll_ms", min(self.segment_ms, self.max_compaction_lag_ms) if self.compact else self.segment_ms)
 
     @property

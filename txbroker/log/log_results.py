@@ -35,10 +35,11 @@ class Appended:
 
 
 class AppendedTogether(NamedTuple):
-    """The results of several appends: the first and the last offset of each. `size`: of all batches."""
+    """The results of several appends: the first and the last offset of each. `append_time_ms`: as `Appended`; `size`: of all batches."""
 
     first_offsets: list[int]
     last_offsets: list[int]
+    append_time_ms: int
     log_start_offset: int
     size: int
 

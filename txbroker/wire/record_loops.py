@@ -24,7 +24,7 @@ from __future__ import annotations
 import struct
 
 from txbroker.errors import BrokerError, CorruptRecords, ErrorCode
-from txbroker.wire.batch import HEADER, HEADER_SIZE, LOG_OVERHEAD, crc32c_function
+from txbroker.wire.batch import HEADER, HEADER_SIZE, LOG_APPEND_TIME, LOG_OVERHEAD, crc32c_function
 from txbroker.wire.compression import CODECS, Buffer, decompress
 
 # A header costs a reader as much as a record, and a codec packs millions of empty ones into a few kilobytes.
@@ -36,6 +36,9 @@ _read_header = HEADER.unpack_from
 _read_length = struct.Struct(">i").unpack_from
 _read_request = struct.Struct(">i4xi").unpack_from  # size, API key and version, correlation id
 _stamp = struct.Struct(">qii").pack  # base offset, length, leader epoch
+_seal = struct.Struct(">bI").pack  # magic, CRC
+_stamp_times = struct.Struct(">hiqq").pack  # attributes, last offset delta, base timestamp, largest timestamp
+_TIMES_END = 43  # in a batch
 
 
 def read_unsigned(data: Buffer, position: int, bits: int) -> tuple[int, int]:
@@ -417,11 +420,14 @@ def join_batches(
     time_min: int,
     time_max: int,
     keyed: bool,
+    codec: int,
+    append_time: int,
 ) -> Joined:
-    """The batches at `places`, up to the first one that `log/validate.py` would refuse or change, or that has a producer.
+    """The batches at `places`, up to the first one that `log/validate.py` would refuse, correct or compress, or that has a producer.
 
     They get offsets from `first_offset` on, and will be written at `position` of a file. `unpacked_max`: the size of records once
     decompressed; 0: compressed ones are not taken. Timestamps are within [time_min, time_max]. With `keyed` all records have keys.
+    `codec`: of all batches (-1: any). `append_time`: they get this time as LogAppendTime (-1: they keep theirs).
     """
     crc32c = crc32c_function()
     parts: list[bytes] = []
@@ -440,6 +446,7 @@ def join_batches(
             or magic != 2
             or attributes < 0
             or attributes >= len(CODECS)
+            or (codec >= 0 and attributes != codec)
             or count != last_delta + 1
             or count < 1
             or count > size * _RECORDS_PER_BYTE_MAX
@@ -465,7 +472,13 @@ def join_batches(
             break
         last_offset = first_offset + last_delta
         parts.append(_stamp(first_offset, length, leader_epoch))
-        parts.append(data[begin + 16 : end])
+        if append_time >= 0:
+            max_time = append_time
+            stamped = _stamp_times(attributes | LOG_APPEND_TIME, last_delta, base_time, max_time) + data[begin + _TIMES_END : end]
+            parts.append(_seal(magic, crc32c(stamped)))
+            parts.append(stamped)
+        else:
+            parts.append(data[begin + 16 : end])
         firsts.append(first_offset)
         lasts.append(last_offset)
         where.append(position << 32 | size)

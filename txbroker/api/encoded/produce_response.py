@@ -116,8 +116,8 @@ class ProduceResponses:
             return None
         name = topic.name.encode() if made.by_name else topic.topic_id
         pack, size, (start, before_index, before_offsets, end) = made.layouts[len(name)]
-        log_start_offset = appended.log_start_offset
+        append_time_ms, log_start_offset = appended.append_time_ms, appended.log_start_offset
         return [
-            pack(size, place[0], start, name, before_index, index, before_offsets, first_offset, -1, log_start_offset, end)
+            pack(size, place[0], start, name, before_index, index, before_offsets, first_offset, append_time_ms, log_start_offset, end)
             for place, first_offset in zip(places, appended.first_offsets, strict=False)
         ]
