@@ -63,6 +63,7 @@ class FakeBroker:
             random_bytes=Random(broker_id).randbytes,
             balance=cluster.balance,
             suspected=lambda: {id_: epoch for id_, epoch in cluster.suspected.items() if id_ != broker_id},
+            informed=lambda: self.image.brokers if self.image.is_complete else (),
         )
 
     def answer(self, request: ControllerRequest) -> Response:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from twisted.internet.defer import Deferred
@@ -11,6 +12,9 @@ from twisted.internet.defer import Deferred
 from tests.cluster.brokers import LISTENER, FakeCluster, cluster_of, new_topic
 from txbroker.cluster import node_paths
 from txbroker.cluster.broker_ids import report_log_dir_failure
+from txbroker.cluster.controller import takeover
+from txbroker.cluster.controller.fenced_writes import StateNodes, Updated
+from txbroker.cluster.image import FULL, INCREMENTAL, ClusterImage
 from txbroker.cluster.node_data import PartitionState
 from txbroker.errors import ErrorCode
 from txbroker.names import TopicPartition
@@ -160,17 +164,54 @@ def test_the_controller_is_killed() -> None:
     assert cluster.controller.epoch == 2
     assert cluster.taken() == {
         2: [
-            "UM t-0 leader 1 epoch 0 offline 1",
-            "UM u-0 leader 2 epoch 0 offline 1",
-            "UM v-0 leader 1 epoch 0 offline 1",
+            "UM brokers 2",  # it has the topics, and its clients find the new controller
             "LAI t-0 leader 2 epoch 1 isr 2",
-            "LAI u-0 leader 2 epoch 1 isr 2",
             "UM t-0 leader 2 epoch 1 offline 1",
-            "UM u-0 leader 2 epoch 1 offline 1",
+            "UM v-0 leader -1 epoch 1 offline 1",
+            "LAI u-0 leader 2 epoch 1 isr 2",
+            "UM u-0 leader 2 epoch 1 offline 1",  # with a partition of each topic: it forgets other topics
+            "UM t-0 leader 2 epoch 1 offline 1",
             "UM v-0 leader -1 epoch 1 offline 1",
         ],
     }
     assert cluster.state("v") == PartitionState(leader=-1, leader_epoch=1, isr=(1,), controller_epoch=2, partition_epoch=1)
+
+
+def test_a_new_topic_does_not_wait_for_all_partitions_of_a_takeover(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(takeover, "PARTITIONS_TOGETHER", 1)
+    cluster = cluster_of(1, 2, 3)
+    cluster.create_topic("t", *[(1, 2)] * 10)
+    update = StateNodes.update
+    creations: list[Deferred[Any]] = []
+
+    async def create_first(self: StateNodes, states: dict[TopicPartition, PartitionState]) -> Updated:
+        if not creations:
+            creations.append(cluster.admin.create(new_topic("new", (2, 3))))
+        return await update(self, states)
+
+    monkeypatch.setattr(StateNodes, "update", create_first)
+    cluster.kill(1)
+    assert cluster.result(creations[0]).partition_count == 1
+    assert cluster.brokers[2].image.partition("new", 0) is not None
+    roles = [line.split(" epoch")[0] for line in cluster.taken()[2] if line.startswith("LAI")]
+    assert sorted(set(roles)) == ["LAI new-0 leader 2", *(f"LAI t-{number} leader 2" for number in range(10))]
+    assert roles.index("LAI new-0 leader 2") < roles.index("LAI t-9 leader 2")
+
+
+def test_a_broker_that_started_unnoticed_has_no_complete_metadata_before_the_end_of_a_takeover() -> None:
+    """To the new controller it seems to have the metadata of the predecessor."""
+    cluster = cluster_of(1, 2, 3)
+    cluster.create_topic("t", (1, 2), (2, 1))
+    cluster.create_topic("u", (3,))
+    cluster.kill(1)
+    requests = [request for broker_id, request in cluster.sent if broker_id == 3 and isinstance(request, UpdateMetadataRequest)]
+    assert [request.type for request in requests] == [INCREMENTAL] * (len(requests) - 1) + [FULL]
+    started = ClusterImage()
+    for request in requests:
+        assert not started.is_complete
+        started.apply(request)
+    assert started.is_complete
+    assert {name: len(topic.partitions) for name, topic in started.topics.items()} == {"t": 2, "u": 1}
 
 
 def test_a_broker_is_killed_and_restarted() -> None:

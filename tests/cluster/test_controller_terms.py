@@ -174,15 +174,15 @@ def test_a_controller_that_fails_to_take_over_deletes_its_node(monkeypatch: pyte
     cluster = cluster_of(1, 2, 3)
     cluster.create_topic("t", (1, 2, 3))
     failed: list[int] = []
-    take_over = ControllerTerm._take_over_partitions
+    read = ControllerTerm._read_new_topics
 
-    async def failing_once(self: ControllerTerm, restarted: dict[TopicPartition, set[int]]) -> None:
+    async def failing_once(self: ControllerTerm) -> list[TopicPartition]:
         if not failed:
             failed.append(self.controlling.broker_id)
             raise ZeroDivisionError
-        await take_over(self, restarted)
+        return await read(self)
 
-    monkeypatch.setattr(ControllerTerm, "_take_over_partitions", failing_once)
+    monkeypatch.setattr(ControllerTerm, "_read_new_topics", failing_once)
     cluster.kill(1)
     [first] = failed
     assert not cluster.brokers[first].controller.active

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from txbroker.cluster.image import FULL, ClusterImage, Endpoint, PartitionImage
+from txbroker.cluster.image import FULL, INCREMENTAL, ClusterImage, Endpoint, PartitionImage
 from txbroker.wire.messages.update_metadata import (
     UpdateMetadataBroker,
     UpdateMetadataEndpoint,
@@ -88,6 +88,16 @@ def test_a_topic_that_is_deleted() -> None:
     assert image.topic("a") is image.topic_by_id(ID_A) is None
     assert list(image.topics) == ["b"]
     assert image.apply(update(topic("never", ID_A, partition(0, leader=-2)))).deleted == {"never"}
+
+
+def test_it_is_complete_after_a_request_that_no_others_have_to_follow() -> None:
+    image = ClusterImage()
+    request = update(topic("a", ID_A, partition(0)))
+    request.type = INCREMENTAL
+    image.apply(request)
+    assert not image.apply(request).brokers and not image.is_complete
+    assert image.apply(update()).brokers and image.is_complete  # requests that wait for it are completed
+    assert not image.apply(request).brokers and image.is_complete
 
 
 def test_a_full_request_removes_the_topics_that_it_does_not_name() -> None:

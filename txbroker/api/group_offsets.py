@@ -50,8 +50,8 @@ Codes = dict[TopicPartition, ErrorCode]
 
 
 def check_knows_topics(image: ClusterImage) -> None:
-    """NOT_COORDINATOR before the controller's first metadata: librdkafka's consumers do not retry UNKNOWN_TOPIC_OR_PARTITION."""
-    if not image.brokers:
+    """NOT_COORDINATOR before the metadata is complete: librdkafka's consumers do not retry UNKNOWN_TOPIC_OR_PARTITION."""
+    if not image.is_complete:
         raise BrokerError(ErrorCode.NOT_COORDINATOR)
 
 

@@ -65,7 +65,7 @@ class MetadataHandler:
         self._cache = ResponseCache(CACHED_PARTITIONS_MAX)
 
     def __call__(self, request: MetadataRequest, context: RequestContext) -> CachedResponse | MetadataResponse | Deferred[Any]:
-        if not self._image.brokers:
+        if not self._image.is_complete:
             return self._waiting.brokers(FIRST_BROKERS_WAIT_MS).addCallback(lambda _: self._now(request, context))
         return self._now(request, context)
 
@@ -142,8 +142,8 @@ class MetadataHandler:
             check_topic_name(name)
         except BrokerError as error:
             return _missing(name, NULL_TOPIC_ID, error.code)
-        # Without brokers nothing is known of any topic yet: librdkafka's producers refuse records of topics that do not exist.
-        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if self._image.brokers else ErrorCode.LEADER_NOT_AVAILABLE
+        # The topic may exist as long as the image is not complete: librdkafka's producers refuse records of topics that do not exist.
+        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if self._image.is_complete else ErrorCode.LEADER_NOT_AVAILABLE
         return _missing(name, NULL_TOPIC_ID, code)
 
     def failed(self, request: MetadataRequest, context: RequestContext, error: BrokerError) -> MetadataResponse:

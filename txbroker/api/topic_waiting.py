@@ -29,12 +29,12 @@ class TopicWaiting:
             self._purgatory.check(topic)
 
     def brokers_changed(self) -> None:
-        """The set of live brokers in the image has changed."""
+        """The set of live brokers in the image has changed, or the image is complete."""
         self._purgatory.check(_BROKERS)
 
     def brokers(self, timeout_ms: int) -> Deferred[bool]:
-        """Fires with True when the image has brokers, which come with the controller's first request; with False after the timeout."""
-        return self.until([_BROKERS], lambda: bool(self._image.brokers), timeout_ms)
+        """Fires with True when the image is complete, after the controller's first requests; with False after the timeout."""
+        return self.until([_BROKERS], lambda: self._image.is_complete, timeout_ms)
 
     def ready(self, counts: Mapping[str, int], timeout_ms: int) -> Deferred[bool]:
         """Fires with True when each topic has its number of partitions, all with leaders; with False after the timeout."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from twisted.internet.defer import Deferred
@@ -230,13 +230,17 @@ class Components:
         """The broker epochs of the brokers that are probably gone, though their sessions have not ended."""
         return {} if self._connection_watch is None else self._connection_watch.suspected()
 
+    def informed(self) -> Collection[int]:
+        """The brokers that have got metadata from the controller, as far as this one knows."""
+        return self.image.brokers.keys() if self.image.is_complete else ()
+
     def open_channel(self, broker_id: int, broker: LiveBroker) -> Channel:
         """A controller's way to a broker, which may be this one."""
         return self._connections.channel(broker_id, broker, self._own)
 
     def why_without_metadata(self) -> str | None:
         """Why clients get no metadata of the cluster from this broker; None if they do."""
-        known = self._identity.broker_id in self.image.brokers
+        known = self.image.is_complete and self._identity.broker_id in self.image.brokers
         return None if known else "the controller has not sent the metadata of the cluster yet"
 
     def leave(self) -> None:

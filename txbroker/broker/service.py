@@ -278,6 +278,7 @@ class Broker:
             random_bytes=self._world.random_bytes,
             balance=settings.leader_balance(self._config),
             suspected=components.suspected,
+            informed=components.informed,
         )
         membership = self._membership = Membership(
             identity,

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 NO_CONTROLLER = -1
 LEADER_DURING_DELETE = -2  # Kafka's LeaderAndIsr.LeaderDuringDelete: brokers forget the partition
-FULL = 2  # the type of a request that names all topics: brokers forget the others (KIP-866)
+# The types of requests (KIP-866). A request without one is of a controller of Apache Kafka, or follows a FULL one.
+INCREMENTAL = 1  # more requests follow until all topics are known
+FULL = 2  # all topics are named: brokers forget the others
 
 
 class Endpoint(NamedTuple):
@@ -64,7 +66,7 @@ class ImageChanges(NamedTuple):
 
     changed: frozenset[str]
     deleted: frozenset[str]
-    brokers: bool  # whether the set of live brokers, or an endpoint, changed
+    brokers: bool  # whether the set of live brokers, or an endpoint, changed, or the image is complete now
 
 
 class ClusterImage:
@@ -72,6 +74,7 @@ class ClusterImage:
 
     def __init__(self) -> None:
         self.version = 0  # incremented by each `apply`: caches of responses compare it
+        self.is_complete = False  # whether a topic that is not in it does not exist
         self.controller_id = NO_CONTROLLER
         self.controller_epoch = 0
         self._brokers: dict[int, BrokerImage] = {}
@@ -114,6 +117,8 @@ class ClusterImage:
         brokers = {broker.id: broker for broker in sorted(map(_broker_image, request.live_brokers), key=lambda broker: broker.id)}
         brokers_changed = brokers != self._brokers
         self._brokers = brokers
+        if not self.is_complete and request.type != INCREMENTAL:
+            self.is_complete = brokers_changed = True
         changed: set[str] = set()
         deleted: set[str] = set()
         for topic in request.topic_states:

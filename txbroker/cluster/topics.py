@@ -15,7 +15,7 @@ from txbroker.cluster.config_store import encoded_config
 from txbroker.cluster.node_data import ReplicaAssignment, TopicAssignment, decode_topic
 from txbroker.cluster.placement import place
 from txbroker.cluster.tree.interface import BadVersion, Create, EventType, NodeExists, NoNode, Set, Tree, WatchEvent
-from txbroker.cluster.tree.operations import for_admin, written
+from txbroker.cluster.tree.operations import for_admin, together, written
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.names import INTERNAL_TOPICS, NULL_TOPIC_ID, amount, check_topic_name, collision_key, new_topic_id
 
@@ -131,9 +131,10 @@ class TopicAdmin:
         )
 
     async def _check_is_new(self, name: str) -> None:
-        if await self._tree.exists(node_paths.deletion(name)) is not None:
+        deletion, topic = await together([self._tree.exists(node_paths.deletion(name)), self._tree.exists(node_paths.topic(name))])
+        if deletion is not None:
             raise BrokerError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' is marked for deletion.")
-        if await self._tree.exists(node_paths.topic(name)) is not None:
+        if topic is not None:
             raise BrokerError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
 
     async def _check_no_collision(self, name: str) -> None:
@@ -185,16 +186,18 @@ class TopicAdmin:
 
     async def _write_new(self, name: str, config_data: bytes, assignment: TopicAssignment) -> None:
         config_path = node_paths.topic_entity(name).path
+        left_behind = False
         while True:
-            # A configuration without a topic is possible: Kafka writes the configuration first and may stop before it writes the topic.
-            left_behind = await self._tree.exists(config_path) is not None
             config = Set(config_path, config_data) if left_behind else Create(config_path, config_data)
             try:
                 write = self._tree.multi([config, Create(node_paths.topic(name), assignment.encode())])
                 await written(write, self._tree, partial(self._has, name, assignment))
             except (NodeExists, NoNode) as error:
                 if error.path == config_path:
-                    continue  # created or removed concurrently
+                    # A configuration without a topic is possible: Kafka writes the configuration first and may stop before it writes the
+                    # topic. It may also be created or removed concurrently.
+                    left_behind = isinstance(error, NodeExists)
+                    continue
                 raise BrokerError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.") from error
             return
 

@@ -10,7 +10,7 @@ broker, this one included, and repeats them until they are answered.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import TypeVar
@@ -74,11 +74,12 @@ class Controller:
         random_bytes: Callable[[int], bytes],
         balance: BalanceSettings | None = None,
         suspected: Callable[[], Mapping[int, int]] = dict,
+        informed: Callable[[], Collection[int]] = tuple,
     ) -> None:
         """`listener` names the inter-broker listener; `unclean_default` is this broker's unclean.leader.election.enable.
 
         `balance`: how leadership is moved back to preferred leaders; None if it is not (auto.leader.rebalance.enable).
-        `suspected`: the broker epochs of the brokers that are suspected now.
+        `suspected`: the broker epochs of the brokers that are suspected now. `informed`: the brokers that have metadata from a controller.
         """
         self._tree = tree
         self._broker_id = broker_id
@@ -90,6 +91,7 @@ class Controller:
         self._random_bytes = random_bytes
         self._balance = balance
         self._suspected = suspected
+        self._informed = informed
         self._steps = DeferredLock()
         self._term: ControllerTerm | None = None
         self._stopped = False
@@ -308,6 +310,7 @@ class Controller:
             partial(new_topic_id, self._random_bytes),
             self._balance,
             self._suspected,
+            self._informed,
         )
         try:
             await self._term.begin()

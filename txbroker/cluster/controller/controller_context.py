@@ -32,12 +32,18 @@ class ControllerContext:
         self.reassigning: set[TopicPartition] = set()  # partitions with a reassignment in progress
         self.states: dict[TopicPartition, PartitionState] = {}  # without partitions that have no state yet
         self.deleting: set[str] = set()
+        self.malformed: set[str] = set()  # topics whose nodes cannot be read
         self.offline: dict[int, set[TopicPartition]] = {}  # by broker: replicas whose log directory has failed
 
     @property
     def topics(self) -> Mapping[str, TopicAssignment]:
         """The topics that exist."""
         return self._topics
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all topics and states were read. If not, brokers must not forget the others, nor the offsets that groups have in them."""
+        return not self.malformed and all(tp in self.states or tp.topic in self.deleting for tp in self.partitions())
 
     def topic_name(self, topic_id: bytes) -> str | None:
         """The topic of this id."""
@@ -95,6 +101,12 @@ class ControllerContext:
         """All partitions."""
         return self.partitions_of(self.topics)
 
+    def first_partitions(self) -> Iterator[TopicPartition]:
+        """A partition of each topic."""
+        for topic, assignment in self.topics.items():
+            for partition in list(assignment.partitions)[:1]:
+                yield TopicPartition(topic, partition)
+
     def partitions_on(self, brokers: Collection[int]) -> Iterator[TopicPartition]:
         """All partitions with a replica on any of these brokers."""
         for topic, assignment in self.topics.items():
@@ -102,9 +114,10 @@ class ControllerContext:
                 if any(replica in brokers for replica in replicas.replicas):
                     yield TopicPartition(topic, partition)
 
-    def led_offline(self) -> list[TopicPartition]:
-        """Partitions without an online leader, including those without state; topics in deletion are excluded."""
-        return [tp for tp in self.partitions() if tp.topic not in self.deleting and not self._is_led(tp)]
+    def led_offline(self, partitions: Iterable[TopicPartition] | None = None) -> list[TopicPartition]:
+        """Those of all partitions, or of these, without an online leader, including those without state; not of topics in deletion."""
+        wanted = self.partitions() if partitions is None else partitions
+        return [tp for tp in wanted if tp.topic not in self.deleting and not self._is_led(tp)]
 
     def forget_broker(self, broker_id: int) -> None:
         """Remove a broker that is no longer registered."""

@@ -73,9 +73,9 @@ class Leadership:
         self._context.states.update(states)
         return list(states)
 
-    async def elect_led_offline(self) -> Elected:
-        """Elect leaders for all partitions without an online leader."""
-        led_offline = self._context.led_offline()
+    async def elect_led_offline(self, partitions: Iterable[TopicPartition] | None = None) -> Elected:
+        """Elect leaders for those of all partitions, or of these, that have no online leader."""
+        led_offline = self._context.led_offline(partitions)
         offline = [tp for tp in led_offline if tp in self._context.states]
         new = await self.create([tp for tp in led_offline if tp not in self._context.states])
         unclean = await self._unclean_topics(offline)

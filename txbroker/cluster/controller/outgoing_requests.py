@@ -14,10 +14,11 @@ class OutgoingRequests:
         self._controlling = controlling
         self._context = context
         self._channels = channels
+        self.taking_over = True  # brokers that have just started have not got all topics yet
 
     def batch(self) -> RequestBatch:
         """An empty batch."""
-        return RequestBatch(self._controlling, self._context)
+        return RequestBatch(self._controlling, self._context, incremental=self.taking_over)
 
     def send(self, batch: RequestBatch) -> None:
         """Send the batch with the current states of its partitions."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from txbroker.cluster.controller.controller_context import ControllerContext, LiveBroker
-from txbroker.cluster.image import FULL, LEADER_DURING_DELETE
+from txbroker.cluster.image import FULL, INCREMENTAL, LEADER_DURING_DELETE
 from txbroker.cluster.node_data import PartitionState
 from txbroker.config.listeners import PROTOCOLS
 from txbroker.names import TopicPartition
@@ -44,28 +44,31 @@ class Controlling(NamedTuple):
 class RequestBatch:
     """Collects changes; `requests` returns the requests in sending order. Brokers that are not alive receive none."""
 
-    def __init__(self, controlling: Controlling, context: ControllerContext) -> None:
+    def __init__(self, controlling: Controlling, context: ControllerContext, *, incremental: bool = False) -> None:
+        """`incremental`: brokers that have just started get the other topics later."""
         self._controlling = controlling
+        self._incremental = incremental
         self._context = context
         self._roles: dict[int, dict[TopicPartition, bool]] = {}  # by broker: partitions, and whether they are new
         self._metadata: dict[int, dict[TopicPartition, None]] = {}  # by broker: partitions, an ordered set
-        self._full: set[int] = set()  # brokers that get all partitions, and forget all other topics
+        self._full: set[int] = set()  # brokers that get all topics, and forget all others
         self._stops: dict[int, dict[TopicPartition, bool]] = {}  # by broker: partitions, and whether to delete them
         self._built: dict[tuple[TopicPartition, bool], LeaderAndIsrPartitionState] = {}  # all replicas get the same
 
-    def roles(
-        self, brokers: Iterable[int], topic_partition: TopicPartition, *, is_new: bool = False, is_announced: bool = False
-    ) -> None:
-        """Send the partition's leader and ISR to these replicas, and its metadata to all brokers unless they have it (`is_announced`)."""
+    def roles(self, brokers: Iterable[int], topic_partition: TopicPartition, *, is_new: bool = False) -> None:
+        """Send the partition's leader and ISR to these replicas, and its metadata to all brokers."""
+        self.only_roles(brokers, topic_partition, is_new=is_new)
+        self.metadata(self._context.brokers, [topic_partition])
+
+    def only_roles(self, brokers: Iterable[int], topic_partition: TopicPartition, *, is_new: bool) -> None:
+        """Send the partition's leader and ISR to these replicas."""
         for broker in brokers:
             self._roles.setdefault(broker, {})[topic_partition] = is_new
-        if not is_announced:
-            self.metadata(self._context.brokers, [topic_partition])
 
     def metadata(self, brokers: Iterable[int], partitions: Iterable[TopicPartition] = (), *, full: bool = False) -> None:
         """Send the metadata of these partitions, and the live brokers, to these brokers.
 
-        `full`: these are all partitions of the cluster. These brokers forget the topics that were deleted while no request reached them.
+        `full`: they are of all topics of the cluster. These brokers forget the topics that were deleted while no request reached them.
         """
         wanted = dict.fromkeys(partitions)
         for broker in brokers:
@@ -142,7 +145,7 @@ class RequestBatch:
                 built[key] = self._topic_states(partitions)
             request = UpdateMetadataRequest(
                 controller_id=self._controlling.broker_id,
-                type=FULL if broker_id in self._full else 0,
+                type=FULL if broker_id in self._full else INCREMENTAL if self._incremental else 0,
                 controller_epoch=self._controlling.epoch,
                 broker_epoch=live[broker_id].epoch,
                 topic_states=built[key],

@@ -17,13 +17,14 @@ from txbroker.cluster import node_paths
 from txbroker.cluster.controller.admin_nodes import AdminNodes
 from txbroker.cluster.controller.broker_channels import Channels, OpenChannel
 from txbroker.cluster.controller.controller_context import ControllerContext, LiveBroker
-from txbroker.cluster.controller.fenced_writes import ControllerMoved, StateNodes, Written, topic_of
+from txbroker.cluster.controller.fenced_writes import ControllerMoved, StateNodes, topic_of
 from txbroker.cluster.controller.isr_changes import alter_partition
 from txbroker.cluster.controller.leader_balance import BalanceSettings, LeaderBalance
 from txbroker.cluster.controller.leadership import Leadership
 from txbroker.cluster.controller.outgoing_requests import OutgoingRequests
 from txbroker.cluster.controller.reassignment import Outcomes, Reassignments, Targets
-from txbroker.cluster.controller.request_batch import ControllerRequest, Controlling, RequestBatch
+from txbroker.cluster.controller.request_batch import ControllerRequest, Controlling
+from txbroker.cluster.controller.takeover import Takeover
 from txbroker.cluster.controller.topic_deletion import TopicDeletions
 from txbroker.cluster.node_data import (
     FEATURES,
@@ -63,10 +64,11 @@ class ControllerTerm:
         new_topic_id: Callable[[], bytes],
         balance: BalanceSettings | None,
         suspected: Callable[[], Mapping[int, int]],
+        informed: Callable[[], Collection[int]],
     ) -> None:
         """`enqueue` calls a handler of this term after all earlier ones, unless the term has ended by then.
 
-        `suspected`: the broker epochs of suspected brokers (`cluster/suspicions.py`).
+        `suspected`: the broker epochs of suspected brokers (`cluster/suspicions.py`). `informed`: see `Takeover`.
 
         `balance` is None if preferred leaders are not elected automatically.
         """
@@ -84,13 +86,13 @@ class ControllerTerm:
         parts = self.context, self.leadership, self._nodes, self.outbox
         self.reassignments = Reassignments(*parts)
         self._admin_nodes = AdminNodes(tree, *parts, self.reassignments, self._enqueues)
-        self._malformed: set[str] = set()  # topics whose nodes cannot be read
+        self._has_new_topics = False
+        self._takeover = Takeover(self.context, self.leadership, self.outbox, informed, self._new_topics)
         self._balance: LeaderBalance | None = None
         if balance is not None:
             enqueued = partial(enqueue, self)
             self._balance = LeaderBalance(balance, self.context, self.leadership, self.outbox, call_later, enqueued)
         self._brokers_watch = self._enqueues(self.brokers_changed)
-        self._topics_watch = self._enqueues(self.topics_changed)
         self._deletions_watch = self._enqueues(self.deletions_changed)
         self._log_dirs_watch = self._enqueues(self.log_dirs_changed)
 
@@ -111,13 +113,16 @@ class ControllerTerm:
         """Take over the cluster from its current state."""
         await self._ensure_features()
         self.context.brokers = await self._read_brokers()
+        self._takeover.announce_brokers()
         asked = await self._read_deletions()  # read before the topics: the watch reports later requests
         await self._read_new_topics()
         self.context.deleting.update(asked & self.context.topics.keys())
         written = await self._nodes.read_written(self.context.partitions())
         self.context.states = {topic_partition: each.state for topic_partition, each in written.items()}
-        self._announce_brokers()
-        await self._take_over_partitions(self._restarted(written))
+        suspects = self._newly_suspected()
+        self._takeover.announce_topics()
+        await self._takeover.correct(written, lambda: self._leave(suspects))
+        self._takeover.end()
         unknown = asked - self.context.topics.keys()
         await self._deletions.begin(sorted(self.context.deleting))
         await self._drop_deletions(unknown)
@@ -155,14 +160,11 @@ class ControllerTerm:
 
     async def suspects_changed(self) -> None:
         """Brokers are suspected, or no longer. Leadership leaves a suspect, which leaves the ISRs; nothing else of it changes."""
-        left = await self._leave(self._newly_suspected())
-        batch = self.outbox.batch()
-        for topic_partition in left:
-            batch.roles(self.context.assignment(topic_partition).replicas, topic_partition)
-        self.outbox.send(batch)
+        await self._leave(self._newly_suspected())
 
     async def topics_changed(self) -> None:
         """The children of `/brokers/topics` changed."""
+        self._has_new_topics = False
         await self._bring_up(await self._read_new_topics())
 
     async def topic_changed(self, name: str) -> None:
@@ -228,6 +230,10 @@ class ControllerTerm:
 
     # Effects
 
+    async def _new_topics(self) -> None:
+        if self._has_new_topics:
+            await self.topics_changed()
+
     async def elect_led_offline(self) -> None:
         """Elect leaders for partitions without one, and send the results."""
         elected = await self.leadership.elect_led_offline()
@@ -255,10 +261,10 @@ class ControllerTerm:
         context.suspected = {id_ for id_, epoch in self._suspected().items() if id_ in known and known[id_].epoch == epoch}
         return context.suspected - before - context.shutting_down
 
-    async def _leave(self, suspects: Collection[int]) -> list[TopicPartition]:
-        """Move leadership away from suspected brokers, and remove them from ISRs. Returns the partitions that have changed."""
+    async def _leave(self, suspects: Collection[int]) -> None:
+        """Move leadership away from suspected brokers, remove them from ISRs, and send the results."""
         if not suspects:
-            return []
+            return
         concerned = [tp for tp in self.context.partitions_on(suspects) if tp.topic not in self.context.deleting]
         led = sum(self.context.states[tp].leader in suspects for tp in self._with_state(concerned))
         left = await self.leadership.leave(concerned)
@@ -267,7 +273,10 @@ class ControllerTerm:
             "suspected brokers %s leave the ISRs of %s before their sessions end; %d of the %d that they lead have another leader",
             sorted(suspects), amount(len(left), "partition"), led - stay, led,
         )  # fmt: skip
-        return left
+        batch = self.outbox.batch()
+        for topic_partition in left:
+            batch.roles(self.context.assignment(topic_partition).replicas, topic_partition)
+        self.outbox.send(batch)
 
     async def _brokers_died(self, brokers: Collection[int]) -> None:
         await self.replicas_offline(list(self.context.partitions_on(brokers)))
@@ -275,7 +284,7 @@ class ControllerTerm:
     async def _brokers_started(self, brokers: Collection[int]) -> None:
         announcement = self.outbox.batch()
         announcement.metadata(self.context.brokers.keys() - brokers)
-        self._add_everything(announcement, brokers)
+        announcement.metadata(brokers, self.context.partitions(), full=self.context.is_complete)
         self.outbox.send(announcement)
         roles = self.outbox.batch()
         for topic_partition in self._with_state(self.context.partitions_on(brokers)):
@@ -286,55 +295,6 @@ class ControllerTerm:
         await self.elect_led_offline()
         await self._reassignments_may_be_complete()
         self._deletions.resume(brokers)
-
-    def _announce_brokers(self) -> None:
-        # With all topics as they are: a broker that has just started would answer that they do not exist.
-        batch = self.outbox.batch()
-        self._add_everything(batch, self.context.brokers)
-        self.outbox.send(batch)
-
-    def _add_everything(self, batch: RequestBatch, brokers: Iterable[int]) -> None:
-        # Topics with nodes that cannot be read, or without states, are not deleted: brokers must not forget them, nor the groups' offsets.
-        context = self.context
-        complete = not self._malformed and all(tp in context.states or tp.topic in context.deleting for tp in context.partitions())
-        batch.metadata(brokers, context.partitions(), full=complete)
-
-    def _restarted(self, written: Mapping[TopicPartition, Written]) -> dict[TopicPartition, set[int]]:
-        """The members of ISRs whose brokers have other epochs now than the controller knew that wrote the state.
-
-        A leader that has lost unsynced records would write others in the same leader epoch, at offsets that its followers have filled.
-        A partition with one replica has no follower.
-
-        Controllers of Apache Kafka write no broker epochs: then the members that registered after the state was written, which misses a
-        restart that the controller had not noticed yet.
-        """
-        restarted: dict[TopicPartition, set[int]] = {}
-        brokers = self.context.brokers
-        for topic_partition, (state, epochs, zxid) in written.items():
-            if len(self.context.assignment(topic_partition).replicas) > 1 and topic_partition.topic not in self.context.deleting:
-                now = {id_: brokers[id_].epoch for id_ in state.isr if id_ in brokers}
-                if epochs:
-                    since = {id_ for id_, epoch in zip(state.isr, epochs, strict=True) if now.get(id_, epoch) != epoch}
-                else:
-                    since = {id_ for id_, epoch in now.items() if epoch > zxid}
-                if since:
-                    restarted[topic_partition] = since
-        return restarted
-
-    async def _take_over_partitions(self, restarted: Mapping[TopicPartition, Collection[int]]) -> None:
-        """After an election: correct every state, and send all to their replicas, and those that have changed to all brokers."""
-        suspects, announced = self._newly_suspected(), dict(self.context.states)
-        await self.leadership.replace_restarted(restarted)
-        elected = await self.leadership.elect_led_offline()
-        await self.leadership.shrink(tp for tp in self.context.partitions() if tp.topic not in self.context.deleting)
-        await self._leave(suspects)
-        new = set(elected.new)
-        batch = self.outbox.batch()
-        for topic_partition in self._with_state(self.context.partitions()):
-            is_announced = self.context.states[topic_partition] == announced.get(topic_partition)
-            online = self.context.online(topic_partition)
-            batch.roles(online, topic_partition, is_new=topic_partition in new, is_announced=is_announced)
-        self.outbox.send(batch)
 
     async def _bring_up(self, partitions: Iterable[TopicPartition]) -> None:
         batch = self.outbox.batch()
@@ -371,7 +331,7 @@ class ControllerTerm:
         names = set(await self._tree.children(node_paths.TOPICS, watch=self._topics_watch))
         for name in self.context.topics.keys() - names:
             self.context.forget_topic(name)  # not deleted by this controller: the tree was edited by hand
-        self._malformed.clear()  # these are read again
+        self.context.malformed.clear()  # these are read again
         topics = await self._read_topics(sorted(names - self.context.topics.keys()))
         for name, topic in topics.items():
             if topic.topic_id == NULL_TOPIC_ID:  # tools and controllers older than Kafka 2.8 create it without one
@@ -390,7 +350,7 @@ class ControllerTerm:
                 check_topic_name(name)
                 topics[name] = decode_topic(read[0])
             except (BrokerError, MalformedNode) as error:
-                self._malformed.add(name)
+                self.context.malformed.add(name)
                 log.error("ignoring topic %s: %s", name, error)
         return topics
 
@@ -407,6 +367,10 @@ class ControllerTerm:
             await self._nodes.write([Delete(path)])
         except NoNode:
             return
+
+    def _topics_watch(self, _: WatchEvent) -> None:
+        self._has_new_topics = True
+        self._enqueue(self, self._new_topics)
 
     def _enqueues(self, handler: Handler) -> Watcher:
         return lambda _: self._enqueue(self, handler)

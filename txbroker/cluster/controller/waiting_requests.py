@@ -12,6 +12,7 @@ from copy import copy
 from typing import Any
 
 from txbroker.cluster.controller.request_batch import ControllerRequest
+from txbroker.cluster.image import FULL
 from txbroker.wire.messages.leader_and_isr import LeaderAndIsrRequest
 from txbroker.wire.messages.stop_replica import StopReplicaRequest
 from txbroker.wire.messages.update_metadata import UpdateMetadataRequest
@@ -78,8 +79,8 @@ class _Merged:
         if isinstance(merged, LeaderAndIsrRequest) and isinstance(self._request, LeaderAndIsrRequest):
             leaders = {leader.broker_id: leader for leader in (*self._request.live_leaders, *merged.live_leaders)}
             merged.live_leaders = list(leaders.values())
-        if isinstance(merged, UpdateMetadataRequest) and isinstance(self._request, UpdateMetadataRequest):
-            merged.type = max(merged.type, self._request.type)  # FULL stays: later requests only add and delete topics
+        if isinstance(merged, UpdateMetadataRequest) and isinstance(self._request, UpdateMetadataRequest) and self._request.type == FULL:
+            merged.type = FULL  # later requests only add and delete topics
         self._request = merged
 
     def request(self) -> ControllerRequest:

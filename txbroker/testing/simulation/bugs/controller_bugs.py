@@ -13,6 +13,7 @@ from txbroker.cluster.controller import election_rules, isr_changes, leadership,
 from txbroker.cluster.controller.controller import Controller
 from txbroker.cluster.controller.fenced_writes import StateNodes
 from txbroker.cluster.controller.outgoing_requests import OutgoingRequests
+from txbroker.cluster.controller.takeover import Takeover
 from txbroker.cluster.controller.term import ControllerTerm
 from txbroker.cluster.node_data import PartitionState, decode_controller_epoch, encode_controller
 from txbroker.cluster.own_broker import OwnBroker
@@ -120,10 +121,10 @@ def watches_lost_with_the_connection() -> list[Patch]:
 def roles_not_sent_after_an_election() -> list[Patch]:
     """A new controller does not send the roles: what its predecessor has not sent is lost."""
 
-    async def broken(self: ControllerTerm) -> None:
-        await self.leadership.shrink(tp for tp in self.context.partitions() if tp.topic not in self.context.deleting)
+    async def broken(self: Takeover, *_: object) -> None:
+        await self._leadership.shrink(tp for tp in self._context.partitions() if tp.topic not in self._context.deleting)
 
-    return [Patch(ControllerTerm, "_take_over_partitions", broken)]
+    return [Patch(Takeover, "correct", broken)]
 
 
 def roles_not_sent_to_a_started_broker() -> list[Patch]:
