@@ -25,13 +25,13 @@ RANKS = {
     "api": 5,
     "transport": 6, "connection": 6, "turn_requests": 6, "broker": 6, "maintenance": 6, "metrics": 6,
     "tap": 7, "signals": 7, "startup": 7, "supervisor": 7, "log_output": 7, "cleaner_process": 7, "session_guard": 7,
-    "child_processes": 7, "broker_processes": 7, "tree_process": 7,
+    "garbage_collection": 7, "child_processes": 7, "broker_processes": 7, "tree_process": 7,
     "cli": 8, "spark": 8, "testing": 8, "__main__": 8,
 }  # fmt: skip
 WITHOUT_TWISTED = ("wire", "log", "client", "errors", "names", "clock", "config", "spark")
 TWISTED_CLIENT = "txbroker.client.twisted_connection"  # the brokers' own connections
 # The places that ARCHITECTURE.md marks: they touch the operating system, the real reactor, the clock or chance.
-OUTSIDE = ("tap.py", "signals.py", "startup.py", "supervisor.py", "cleaner_process.py", "session_guard.py",
+OUTSIDE = ("tap.py", "signals.py", "startup.py", "supervisor.py", "cleaner_process.py", "session_guard.py", "garbage_collection.py",
            "child_processes.py", "broker_processes.py", "tree_process.py", "__main__.py", "cli/", "spark/", "transport/",
            "client/blocking_connection.py", "client/coordinator_connection.py", "client/pipelined_connection.py",
            "client/topic_metadata.py", "client/topic_reader.py", "log/disk.py", "log/cleaner/worker.py",

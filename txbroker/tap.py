@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import gc
 import logging
 import os
 import resource
@@ -33,6 +32,7 @@ from txbroker import __version__, log_output
 from txbroker.child_processes import InputEnd
 from txbroker.config.resolve import BrokerConfig
 from txbroker.errors import StartError, StartInterrupted
+from txbroker.garbage_collection import GarbageCollection
 from txbroker.names import amount
 from txbroker.signals import StopSignals
 from txbroker.startup import Startup, read_startup
@@ -133,6 +133,7 @@ class BrokerService(Service):
         self._refuse = refuse
         self._on_ready = on_ready
         self._broker: Any = None
+        self._garbage_collection = GarbageCollection()
         self._starting: Deferred[None] = succeed(None)
         self._is_ready = False
         self._ending = False
@@ -154,6 +155,7 @@ class BrokerService(Service):
     def _start_broker(self) -> Deferred[None]:
         from txbroker.broker.service import Broker
 
+        self._garbage_collection.begin()
         _raise_file_limit()
         self._remove_ready_file()
         self._supervisor.starting()
@@ -162,7 +164,7 @@ class BrokerService(Service):
         config = self._startup.config
         self._broker = Broker(
             config,
-            _world(self._reactor, config),
+            _world(self._reactor, config, self._garbage_collection),
             [os.path.abspath(path) for path in config.list("log.dirs")],
             self._fail,
             progress=self._progress,
@@ -182,8 +184,7 @@ class BrokerService(Service):
         if self._ready_file is not None:
             self._write_ready_file(self._ready_file)
         self._is_ready = True
-        # The objects of the start live on: freeze them, so that the garbage collector does not scan thousands of partitions each time.
-        gc.freeze()
+        self._garbage_collection.started()
         listening = ", ".join(f"{name} on {host}:{port}" for name, (host, port) in self._broker.bound.items())
         log.info("listening: %s; data: %s", listening, ", ".join(self._broker.directories))
         started_log.info("[KafkaServer id=%d] started", self._broker.broker_id)
@@ -331,7 +332,7 @@ class _ToTwisted(logging.Handler):
 _LEVELS = {logging.DEBUG: "debug", logging.INFO: "info", logging.WARNING: "warn", logging.ERROR: "error"}
 
 
-def _world(reactor: Any, config: BrokerConfig) -> Any:
+def _world(reactor: Any, config: BrokerConfig, garbage_collection: GarbageCollection) -> Any:
     from txbroker.broker.world import CountedWorkers, Instruments, World
     from txbroker.cleaner_process import CleanerProcesses
     from txbroker.cluster.tree.sqlite import open_sqlite_tree
@@ -376,6 +377,7 @@ def _world(reactor: Any, config: BrokerConfig) -> Any:
         cleaners=CleanerProcesses(reactor),
         threads=ReactorThreads(reactor, in_read_worker),
         session_guard=SessionGuard(reactor),
+        replicas_changed=garbage_collection.replicas_changed,
     )
 
 

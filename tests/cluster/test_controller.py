@@ -165,13 +165,11 @@ def test_the_controller_is_killed() -> None:
     assert cluster.taken() == {
         2: [
             "UM brokers 2",  # it has the topics, and its clients find the new controller
-            "LAI t-0 leader 2 epoch 1 isr 2",
-            "UM t-0 leader 2 epoch 1 offline 1",
-            "UM v-0 leader -1 epoch 1 offline 1",
+            "LAI t-0 leader 2 epoch 1 isr 2",  # those without a leader come first
             "LAI u-0 leader 2 epoch 1 isr 2",
-            "UM u-0 leader 2 epoch 1 offline 1",  # with a partition of each topic: it forgets other topics
             "UM t-0 leader 2 epoch 1 offline 1",
             "UM v-0 leader -1 epoch 1 offline 1",
+            "UM u-0 leader 2 epoch 1 offline 1",
         ],
     }
     assert cluster.state("v") == PartitionState(leader=-1, leader_epoch=1, isr=(1,), controller_epoch=2, partition_epoch=1)

@@ -144,6 +144,7 @@ class Components:
             world.reactor,
             lambda: self.isr_requests.broker_epoch,
             self._directory_lost,
+            world.replicas_changed,
         )
         self._sessions = FetchSessions(config.int("max.incremental.fetch.session.cache.slots"), lambda: world.random.getrandbits(31))
         self._retention = Retention(world.reactor, directories, self.replicas, world.now_ms)

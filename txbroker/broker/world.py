@@ -89,6 +89,7 @@ class World:
     threads: Threads | None = None  # None: no ZooKeeper
     session_guard: SessionGuard | None = None  # None: the session of a killed broker expires
     sessions: OpenSession | None = None  # None: those of kazoo
+    replicas_changed: Callable[[int], None] = lambda count: None  # for the garbage collector
     ports: Callable[[Any, Limits, RunInWorker, ActionQueue], Ports] | None = None  # None: sockets of the operating system
 
     def unique_id(self) -> str:

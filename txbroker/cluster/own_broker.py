@@ -45,8 +45,12 @@ class OwnBroker:
         clock: Clock,
         broker_epoch: Callable[[], int],
         ask_again: Callable[[], None],
+        replicas_changed: Callable[[int], None] = lambda count: None,
     ) -> None:
-        """`broker_epoch`: of this broker's registration, -1 before it. `ask_again` has the controller send all roles again."""
+        """`broker_epoch`: of this broker's registration, -1 before it. `ask_again` has the controller send all roles again.
+
+        `replicas_changed`: there may be more or fewer replicas, so many.
+        """
         self._replicas = replicas
         self._image = image
         self._configs = configs
@@ -55,6 +59,7 @@ class OwnBroker:
         self._clock = clock
         self._broker_epoch = broker_epoch
         self._ask_again = ask_again
+        self._replicas_changed = replicas_changed
         self._retry: DelayedCall | None = None
         self._stopped = False
 
@@ -98,6 +103,7 @@ class OwnBroker:
             if topics:
                 await self._yield_to_others()
             response = self._replicas.leader_and_isr(part, self._now_ms())
+            self._replicas_changed(len(self._replicas))
             for state, answer in zip(part.topic_states, response.topics, strict=True):
                 topic = topics.setdefault(state.topic_name, LeaderAndIsrTopicError(topic_id=state.topic_id))
                 topic.partition_errors += answer.partition_errors
@@ -147,6 +153,7 @@ class OwnBroker:
 
     def _stop_replica(self, request: StopReplicaRequest) -> StopReplicaResponse:
         response = self._replicas.stop_replica(request)
+        self._replicas_changed(len(self._replicas))
         for topic in request.topic_states:
             if all(state.delete_partition for state in topic.partition_states) and self._image.topic(topic.topic_name) is None:
                 self._configs.forget_topic(topic.topic_name)

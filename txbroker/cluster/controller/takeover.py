@@ -8,7 +8,7 @@ do not exist.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 
 from txbroker.cluster.controller.controller_context import ControllerContext
 from txbroker.cluster.controller.fenced_writes import Written
@@ -55,16 +55,16 @@ class Takeover:
         batch.metadata(context.brokers.keys() - self._informed, context.partitions(), full=context.is_complete)
         self._outbox.send(batch)
 
-    async def correct(self, written: Mapping[TopicPartition, Written], leave: Callable[[], Awaitable[None]]) -> None:
-        """Correct and send all partitions. `written`: their states, as read. `leave` moves leadership away from suspected brokers."""
+    async def correct(self, written: Mapping[TopicPartition, Written], suspects: Collection[int]) -> list[TopicPartition]:
+        """Correct and send all partitions; returns those that `suspects` have left. `written`: their states, as read."""
+        context = self._context
         await self._leadership.replace_restarted(self._restarted(written))
-        led_offline = self._context.led_offline()
-        for part in _parts(led_offline):
-            await self._correct(part)
-        await leave()
-        corrected = set(led_offline)
-        for part in _parts([tp for tp in self._context.partitions() if tp not in corrected]):
-            await self._correct(part)
+        urgent = {*context.led_offline(), *(tp for tp, state in context.states.items() if state.leader in suspects)}
+        left: list[TopicPartition] = []
+        for part in _parts(sorted(context.partitions(), key=lambda tp: tp not in urgent)):
+            left += await self._correct([tp for tp in part if context.knows(tp)], suspects)  # topics may be deleted by hand meanwhile
+            await self._new_topics()
+        return left
 
     def end(self) -> None:
         """Have brokers forget other topics. They have all partitions by now: one of each topic names it."""
@@ -73,12 +73,13 @@ class Takeover:
         batch.metadata(self._informed, self._context.first_partitions(), full=self._context.is_complete)
         self._outbox.send(batch)
 
-    async def _correct(self, part: Iterable[TopicPartition]) -> None:
+    async def _correct(self, part: Sequence[TopicPartition], suspects: Collection[int]) -> list[TopicPartition]:
         context = self._context
-        known = [tp for tp in part if context.knows(tp)]  # a topic's node may have been deleted by hand meanwhile
-        new = set((await self._leadership.elect_led_offline(known)).new)
-        await self._leadership.shrink(tp for tp in known if tp.topic not in context.deleting)
-        states = {tp: context.states[tp] for tp in known if tp in context.states}
+        remaining = [tp for tp in part if tp.topic not in context.deleting]
+        new = set((await self._leadership.elect_led_offline(remaining)).new)
+        await self._leadership.shrink(remaining)
+        left = await self._leadership.leave(remaining) if suspects else []
+        states = {tp: context.states[tp] for tp in part if tp in context.states}
         batch = self._outbox.batch()
         for topic_partition in states:
             batch.only_roles(context.online(topic_partition), topic_partition, is_new=topic_partition in new)
@@ -86,7 +87,7 @@ class Takeover:
             has_it = state == self._announced.get(topic_partition)
             batch.metadata(self._informed if has_it else context.brokers, [topic_partition])
         self._outbox.send(batch)
-        await self._new_topics()
+        return left
 
     def _restarted(self, written: Mapping[TopicPartition, Written]) -> dict[TopicPartition, set[int]]:
         """The members of ISRs whose brokers have other epochs now than the controller knew that wrote the state.

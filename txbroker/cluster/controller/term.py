@@ -121,7 +121,9 @@ class ControllerTerm:
         self.context.states = {topic_partition: each.state for topic_partition, each in written.items()}
         suspects = self._newly_suspected()
         self._takeover.announce_topics()
-        await self._takeover.correct(written, lambda: self._leave(suspects))
+        led = self._led_by(suspects)
+        left = await self._takeover.correct(written, suspects)
+        self._log_left(suspects, left, led)
         self._takeover.end()
         unknown = asked - self.context.topics.keys()
         await self._deletions.begin(sorted(self.context.deleting))
@@ -160,7 +162,17 @@ class ControllerTerm:
 
     async def suspects_changed(self) -> None:
         """Brokers are suspected, or no longer. Leadership leaves a suspect, which leaves the ISRs; nothing else of it changes."""
-        await self._leave(self._newly_suspected())
+        suspects = self._newly_suspected()
+        if not suspects:
+            return
+        concerned = [tp for tp in self.context.partitions_on(suspects) if tp.topic not in self.context.deleting]
+        led = self._led_by(suspects)
+        left = await self.leadership.leave(concerned)
+        self._log_left(suspects, left, led)
+        batch = self.outbox.batch()
+        for topic_partition in left:
+            batch.roles(self.context.assignment(topic_partition).replicas, topic_partition)
+        self.outbox.send(batch)
 
     async def topics_changed(self) -> None:
         """The children of `/brokers/topics` changed."""
@@ -261,22 +273,15 @@ class ControllerTerm:
         context.suspected = {id_ for id_, epoch in self._suspected().items() if id_ in known and known[id_].epoch == epoch}
         return context.suspected - before - context.shutting_down
 
-    async def _leave(self, suspects: Collection[int]) -> None:
-        """Move leadership away from suspected brokers, remove them from ISRs, and send the results."""
-        if not suspects:
-            return
-        concerned = [tp for tp in self.context.partitions_on(suspects) if tp.topic not in self.context.deleting]
-        led = sum(self.context.states[tp].leader in suspects for tp in self._with_state(concerned))
-        left = await self.leadership.leave(concerned)
-        stay = sum(self.context.states[tp].leader in suspects for tp in self._with_state(concerned))
-        log.warning(
-            "suspected brokers %s leave the ISRs of %s before their sessions end; %d of the %d that they lead have another leader",
-            sorted(suspects), amount(len(left), "partition"), led - stay, led,
-        )  # fmt: skip
-        batch = self.outbox.batch()
-        for topic_partition in left:
-            batch.roles(self.context.assignment(topic_partition).replicas, topic_partition)
-        self.outbox.send(batch)
+    def _led_by(self, brokers: Collection[int]) -> int:
+        return sum(state.leader in brokers for tp, state in self.context.states.items() if tp.topic not in self.context.deleting)
+
+    def _log_left(self, suspects: Collection[int], left: Collection[TopicPartition], led: int) -> None:
+        if suspects:
+            log.warning(
+                "suspected brokers %s leave the ISRs of %s before their sessions end; %d of the %d that they lead have another leader",
+                sorted(suspects), amount(len(left), "partition"), led - self._led_by(suspects), led,
+            )  # fmt: skip
 
     async def _brokers_died(self, brokers: Collection[int]) -> None:
         await self.replicas_offline(list(self.context.partitions_on(brokers)))

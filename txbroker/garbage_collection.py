@@ -1,0 +1,48 @@
+"""How CPython's garbage collector runs in a broker.
+
+A full pass visits all containers that live, and nothing else runs meanwhile: 0.1 to 0.2 s with 5,000 partitions. Each start, election or
+creation of so many partitions would take several. Objects that are not in reference cycles are freed without the collector; what it has to
+find are cycles, and those of partitions end with the partitions. So there are no passes during the start, what lives after it and what
+partitions add later is left out of them (`gc.freeze`), and they are made less often.
+"""
+
+from __future__ import annotations
+
+import gc
+
+# Passes over the youngest objects are made when so many more have been made than freed, full passes 100 times less often, or rarer.
+# CPython's default is 700.
+YOUNG_MAX = 10_000
+
+# The objects of partitions are frozen when there are so many more, and this share more, and all are looked at when half of them are gone.
+REPLICAS_MIN = 100
+SHARE = 1 / 8
+
+
+class GarbageCollection:
+    """Of one process."""
+
+    def __init__(self) -> None:
+        self._frozen = 0  # replicas at the last freeze
+
+    def begin(self) -> None:
+        """The start begins."""
+        gc.disable()
+
+    def started(self) -> None:
+        """Clients are served."""
+        gc.freeze()
+        gc.set_threshold(YOUNG_MAX, *gc.get_threshold()[1:])
+        gc.enable()
+
+    def replicas_changed(self, count: int) -> None:
+        """There are so many replicas now."""
+        if count > self._frozen + max(REPLICAS_MIN, SHARE * self._frozen):
+            gc.freeze()
+        elif count < self._frozen // 2:
+            gc.unfreeze()
+            gc.collect()
+            gc.freeze()
+        else:
+            return
+        self._frozen = count
