@@ -384,7 +384,7 @@ def test_a_short_time_without_zookeeper_changes_nothing(
     other = start(2, **keys)
     until(lambda: "brokers started: [2]" in cut.log(), "the controller knows both brokers")
     with RawConnection(cut.address) as connection:
-        assert creation(connection, name, 1, 2, {}).error_code == 0
+        assert creation(connection, name, 1, 2, KEEP).error_code == 0
         leader = cut if partition_state(client, name)[0] == 1 else other
         before = epoch(client), epoch(client, 2), partition_state(client, name)
         proxy.cut()
