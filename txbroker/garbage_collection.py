@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import gc
 
-# Passes over the youngest objects are made when so many more have been made than freed, full passes 100 times less often, or rarer.
+# The youngest objects are collected when so many more have been made than freed, all objects 100 times less often, or rarer.
 # CPython's default is 700.
 YOUNG_MAX = 10_000
 
