@@ -80,7 +80,7 @@ class Leader(ReplicaHost):
     def __init__(self, partitions: int = 1) -> None:
         self.coordinator = Coordinator()
         super().__init__(partitions, coordinators=self.coordinator)
-        self.roles(isr=(OWN,), epoch=1)
+        self.roles(isr=(OWN,), epoch=0)
 
     def begin(
         self, sequence: int = 0, *, indexes: tuple[int, ...] = (0,), epoch: int = 0, version: int = V1, transactional: bool = True,
