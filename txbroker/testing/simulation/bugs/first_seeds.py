@@ -69,7 +69,7 @@ FIRST_SEEDS: dict[str, int] = {
     "start_trusts_the_end": 22,
     "suspect_replaced_by_any_replica": 11,
     "suspect_stays_in_the_isr": 11,
-    "suspicion_not_fenced": 278,
+    "suspicion_not_fenced": 88,
     "swap_is_not_atomic": 47,
     "sync_is_not_done": 3,
     "takeover_without_an_epoch": 11,
