@@ -15,7 +15,7 @@ FIRST_SEEDS: dict[str, int] = {
     "cleaner_passes_the_last_stable_offset": 111,
     "commits_of_older_generations": 1,
     "controller_does_not_resign": 2,
-    "cut_off_checkpoint_accepted": 179,
+    "cut_off_checkpoint_accepted": 114,
     "duplicate_accepted": 1,
     "epoch_from_end_of_batch": 1,
     "epoch_kept_by_a_timeout": 15,
