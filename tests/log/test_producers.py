@@ -14,7 +14,7 @@ from txbroker.errors import BrokerError, CorruptRecords, ErrorCode
 from txbroker.log.log import Log
 from txbroker.log.log_results import Appended, Origin
 from txbroker.log.producer_snapshots import format_snapshot, parse_snapshot
-from txbroker.log.producers import SEQUENCE_MAX, ProducerBatch, ProducerState
+from txbroker.log.producers import BATCHES_REMEMBERED, SEQUENCE_MAX, ProducerBatch, ProducerState
 from txbroker.testing.simulation.memory_disk import MemoryDisk
 
 ID = 4000
@@ -33,29 +33,33 @@ def refused(code: ErrorCode, log: Log, sequence: int, *, count: int = 1, epoch: 
     assert log.log_end_offset == end
 
 
-def test_the_last_five_batches_are_recognised_as_duplicates(directory: DiskPath) -> None:
+def test_the_last_batches_are_recognised_as_duplicates(directory: DiskPath) -> None:
+    """Five that wait at the previous leader, which has replicated them, and five that were sent to this one meanwhile."""
     log = open_log(directory)
-    first = [send(log, sequence, count=2) for sequence in range(0, 14, 2)]
-    for again, sequence in zip(first[2:], range(4, 14, 2), strict=True):
+    sequences = range(0, 2 * BATCHES_REMEMBERED + 4, 2)
+    first = [send(log, sequence, count=2) for sequence in sequences]
+    for again, sequence in zip(first[2:], sequences[2:], strict=True):
         found = send(log, sequence, count=2)
         assert found.duplicate
         assert (found.first_offset, found.last_offset) == (again.first_offset, again.last_offset)
-    assert log.log_end_offset == 14
+    end = sequences.stop
+    assert log.log_end_offset == end
     for sequence in (0, 2):  # older than the batches that are kept
         refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, log, sequence, count=2)
-    for sequence, count in ((4, 1), (5, 2), (4, 4), (13, 2), (15, 1)):  # neither a duplicate nor the next sequence
+    for sequence, count in ((4, 1), (5, 2), (4, 4), (end - 1, 2), (end + 1, 1)):  # neither a duplicate nor the next sequence
         refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, log, sequence, count=count)
-    assert not send(log, 14).duplicate
+    assert not send(log, end).duplicate
 
 
 @pytest.mark.parametrize("segment_bytes", [1 << 20, 250], ids=["one segment", "one segment a batch or two"])
 @pytest.mark.parametrize("clean", [True, False], ids=["closed", "killed"])
-def test_the_last_five_batches_are_duplicates_after_a_restart(directory: DiskPath, clean: bool, segment_bytes: int) -> None:
-    """A snapshot has one batch of each producer; a client may have had five in flight when the broker ended."""
+def test_the_last_batches_are_duplicates_after_a_restart(directory: DiskPath, clean: bool, segment_bytes: int) -> None:
+    """A snapshot has one batch of each producer; a client may have had more in flight when the broker ended."""
     settings_ = {"segment_bytes": segment_bytes, "index_interval_bytes": 100}
     log = open_log(directory, **settings_)
     send(log, 77, producer_id=ID + 1)
-    for sequence in range(14):
+    count = BATCHES_REMEMBERED + 9
+    for sequence in range(count):
         append(log, *(b"of others" for _ in range(3)))
         send(log, sequence, producer_id=ID + 1, epoch=1)
         sent = send(log, sequence)
@@ -66,13 +70,13 @@ def test_the_last_five_batches_are_duplicates_after_a_restart(directory: DiskPat
             log.flush()
         log = open_log(directory, clean=clean, recovery_point=log.recovery_point, **settings_)
     refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, log, 8)
-    for sequence in range(9, 14):
+    for sequence in range(9, count):
         found = send(log, sequence)
         assert found.duplicate
-        assert found.first_offset == sent.first_offset - 5 * (13 - sequence)
+        assert found.first_offset == sent.first_offset - 5 * (count - 1 - sequence)
     refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, log, 8)
-    refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, log, 15)
-    assert not send(log, 14).duplicate
+    refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, log, count + 1)
+    assert not send(log, count).duplicate
     assert send(log, 10).duplicate
     refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, log, 9)
 

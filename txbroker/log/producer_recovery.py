@@ -1,7 +1,7 @@
 """Finding a producer's last batches in the log.
 
-A snapshot, whose format is Kafka's, has one batch per producer, while a client may have five in flight. When the broker ends before it has
-answered them, the client sends all five again, and those that are in the log must be recognised as duplicates: refused as out of
+A snapshot, whose format is Kafka's, has one batch per producer, while a client may have several in flight. When the broker ends before it
+has answered them, the client sends all of them again, and those that are in the log must be recognised as duplicates: refused as out of
 order, clients take a new epoch and write them twice. So before a batch with an earlier sequence is refused, the log is searched
 once for the producer's batches.
 """
@@ -17,7 +17,7 @@ from txbroker.log.scan import LOOK_CHUNK_BYTES, Walk
 from txbroker.log.segment import Segment
 from txbroker.wire.batch import BatchHeader
 
-# How much of the log is read backwards: five of the largest batches by Kafka's default, and as much between them.
+# How much of the log is read backwards: ten of the largest batches by Kafka's default, or five and as much between them.
 BYTES_MAX = 10 << 20
 
 

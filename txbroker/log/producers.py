@@ -20,8 +20,9 @@ NO_EPOCH = -1
 NO_SEQUENCE = -1
 NO_OFFSET = -1
 SEQUENCE_MAX = 2**31 - 1
-# As in Kafka's ProducerStateEntry: an idempotent client has at most this many batches in flight.
-BATCHES_REMEMBERED = 5
+# An idempotent client has at most five batches in flight on a connection, but it does not wait for those at the previous leader before it
+# sends five more to the new one. Kafka's ProducerStateEntry has five: then it refuses the first ones, and clients write all of them twice.
+BATCHES_REMEMBERED = 10
 VERIFICATIONS_MAX = 10_000  # of one partition; beyond, the oldest is void, and its producer has to abort its transaction
 
 

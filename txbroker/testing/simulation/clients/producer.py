@@ -160,7 +160,7 @@ class _Lane:
 
     @property
     def _in_flight_max(self) -> int:
-        """The most batches from the oldest unacknowledged one on, as a log remembers the last five of a producer.
+        """The most batches from the oldest unacknowledged one on, as a log remembers the last ones of a producer only.
 
         One until the first batch is acknowledged: a leader that knows nothing of a producer takes any sequence, as Kafka's does.
         """
