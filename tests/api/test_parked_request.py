@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+
 import pytest
 from twisted.internet.task import Clock
 
@@ -60,6 +62,22 @@ def test_it_responds_when_it_expires(parked: Parked, clock: Clock) -> None:
     parked.when_answered(heard.append)
     clock.advance(TIMEOUT_MS / 1000)
     assert heard == ["expired"]
+
+
+def test_one_that_is_cancelled_does_not_keep_its_listener(parked: Parked) -> None:
+    """A connection refers to the requests that wait on it."""
+
+    class Connection:
+        def answered(self, response: str) -> None:
+            raise AssertionError(response)
+
+    connection = Connection()
+    parked.when_answered(connection.answered)
+    gone = weakref.ref(connection)
+    del connection
+    assert gone() is not None
+    parked.cancel()
+    assert gone() is None
 
 
 def test_one_that_ends_while_it_is_parked_responds_to_a_later_listener(clock: Clock) -> None:

@@ -87,5 +87,6 @@ class ParkedRequest(Generic[T]):
 
     def cancel(self) -> None:
         """The client is gone: there is no answer."""
+        self._call, self._arguments = None, ()  # they refer to the connection, which refers to this request
         if self._parked is not None:
             self._purgatory.cancel(self._parked)
