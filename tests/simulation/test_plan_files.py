@@ -64,6 +64,10 @@ def changed(**changes: Any) -> str:
     [
         ("{", "it is not JSON: "),
         ("[]", "it must be an object"),
+        ('{"seed": 1' + "0" * 5000 + "}", "it is not JSON: "),
+        (changed(duration_s=10**400), "duration_s: must be a number, not 1"),
+        (changed(topics__0__partitions=10**9), "topics[0]: needs 1 to 100 partitions"),
+        (changed(settings={"log.dirs": "/"}), "settings.log.dirs: is set by the simulation"),
         ('{"seed": 1, "seed": 2}', "seed: is there twice"),
         (changed(brokers=None), "brokers: is missing"),
         (changed(broker=3), "broker: is not known; the keys here are seed, duration_s, "),

@@ -165,8 +165,10 @@ def _smaller(plan: Plan, output: str | None) -> int:
 
     path = output or "-".join(filter(None, ("plan", str(plan.seed), plan.bug))) + ".json"
     try:
+        with open(path, "a", encoding="utf-8"):
+            pass  # to know now that it can be written; it may be the plan that is shrunk
+        plan = shrink(plan, fails)
         with open(path, "w", encoding="utf-8") as file:
-            plan = shrink(plan, fails)
             file.write(to_text(StoredPlan(plan, violation.text.splitlines()[0][:LINE_MAX], invariant)))
     except OSError as error:
         print(f"{path} cannot be written: {error.strerror}; specify another file with --output", file=sys.stderr)

@@ -38,6 +38,9 @@ START_MS = 1_700_000_000_000
 WORKER_S = 0.002  # a job of a worker takes up to so long
 
 
+OWN_SETTINGS = ("listeners", "log.dirs", "broker.id", "zookeeper.connect")
+
+
 def configuration(broker_id: int, connect: str, overrides: Mapping[str, str]) -> BrokerConfig:
     """The configuration of one broker; ConfigError. `connect`: the value of zookeeper.connect."""
     text = {"listeners": f"PLAINTEXT://b{broker_id}:{PORT}", "log.dirs": DATA, "broker.id": str(broker_id),

@@ -16,11 +16,11 @@ from txbroker.errors import BrokerError, ConfigError
 from txbroker.names import TopicPartition
 from txbroker.testing.simulation.bugs import BUGS
 from txbroker.testing.simulation.clients.administrator import REQUESTS
-from txbroker.testing.simulation.hosts import configuration
+from txbroker.testing.simulation.hosts import OWN_SETTINGS, configuration
 from txbroker.testing.simulation.plan import KINDS, Plan
 from txbroker.testing.simulation.plan_values import BadPlan, from_plain, to_plain
 
-BROKERS_MAX = 9
+BROKERS_MAX, PARTITIONS_MAX = 9, 100
 INVARIANTS = tuple(f"I{number}" for number in range(1, 14))
 
 
@@ -52,7 +52,9 @@ def from_text(text: str) -> StoredPlan:
     """The plan in a file; BadPlan, which names the key."""
     try:
         content = json.loads(text, object_pairs_hook=_object)
-    except (json.JSONDecodeError, RecursionError) as error:
+    except BadPlan:
+        raise
+    except (ValueError, RecursionError) as error:  # a number of more than 4,300 digits is a ValueError
         raise BadPlan("", f"it is not JSON: {error}") from None
     if not isinstance(content, dict):
         raise BadPlan("", "it must be an object")
@@ -83,8 +85,10 @@ def _check(plan: Plan) -> None:
         _one_of("bug", plan.bug, BUGS)
     _check_settings(plan)
     for at, topic in enumerate(plan.topics):
-        if not 1 <= topic.replicas <= plan.brokers or not 1 <= topic.min_in_sync <= topic.replicas or topic.partitions < 1:
-            raise BadPlan(f"topics[{at}]", "needs a partition, as many brokers as replicas, and min_in_sync from 1 to replicas")
+        numbers = (topic.partitions, PARTITIONS_MAX), (topic.replicas, plan.brokers), (topic.min_in_sync, topic.replicas)
+        if not all(1 <= number <= most for number, most in numbers):
+            needed = f"1 to {PARTITIONS_MAX} partitions, as many brokers as replicas, and min_in_sync from 1 to replicas"
+            raise BadPlan(f"topics[{at}]", f"needs {needed}")
     for at, fault in enumerate(plan.faults):
         _one_of(f"faults[{at}].kind", fault.kind, KINDS)
         if fault.target >= plan.brokers:
@@ -111,6 +115,9 @@ def _check_clients(plan: Plan) -> None:
 
 
 def _check_settings(plan: Plan) -> None:
+    for key in plan.settings:
+        if key in OWN_SETTINGS:
+            raise BadPlan(f"settings.{key}", "is set by the simulation; remove it")
     try:
         config = configuration(1, "zk1:2181", plan.settings)
     except ConfigError as error:

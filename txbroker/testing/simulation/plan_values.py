@@ -5,7 +5,6 @@ Objects have the fields that differ from their defaults. A partition is a text (
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
@@ -69,7 +68,7 @@ def is_record(kind: Any) -> bool:
 
 
 def _scalar(kind: type, value: Any, key: str) -> Any:
-    number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1 << 63
     if kind is float and number:
         return float(value)
     if not isinstance(value, kind) or isinstance(value, bool) != (kind is bool) or (kind is float):
