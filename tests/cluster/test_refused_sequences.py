@@ -147,6 +147,7 @@ def test_a_broker_remembers_a_bounded_number_of_batches_for_a_bounded_time(moves
     for producer_id in range(BATCHES_MAX + 1):
         refused.refuse("t", 0, batch(b"v", producer_id=producer_id, producer_epoch=0, base_sequence=1), E.NOT_ENOUGH_REPLICAS)
     refused.refuse("t", 0, memoryview(b"short"), E.NOT_ENOUGH_REPLICAS)
+    refused.refuse("t" * 250, 0, batch(b"v", producer_id=7, producer_epoch=0, base_sequence=0), E.UNKNOWN_TOPIC_OR_PARTITION)
     first, second = (batch(b"v", producer_id=producer_id, producer_epoch=0, base_sequence=2) for producer_id in (0, 1))
     check(refused, first)
     with pytest.raises(BrokerError):

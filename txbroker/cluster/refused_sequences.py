@@ -16,13 +16,13 @@ from typing import NamedTuple
 
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.log.producers import NO_SEQUENCE, ProducerStates
-from txbroker.names import TopicPartition
+from txbroker.names import TOPIC_NAME_LENGTH_MAX, TopicPartition
 
 PASSING = frozenset({
     ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_ID,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
 })  # fmt: skip
-BATCHES_MAX = 10_000  # of a broker; each has some 300 bytes
+BATCHES_MAX = 10_000  # of a broker; each has some 300 bytes, and up to as much for the name of an unknown topic
 # A producer that has not sent a refused batch again after this time, the default of clients' delivery.timeout.ms, has dropped it.
 KEPT_S = 120.0
 # A producer has at most five requests in flight. One that sends no earlier batch after so many errors has dropped the refused one.
@@ -77,7 +77,7 @@ class RefusedSequences:
     ) -> None:
         """A batch was refused with an error of `PASSING`. `producers`: of the partition's log, if there is one here."""
         producer_id, epoch, sequence = _producer(records)
-        if producer_id < 0 or sequence < 0:
+        if producer_id < 0 or sequence < 0 or len(topic) > TOPIC_NAME_LENGTH_MAX:
             return
         self._forget_old()
         key = topic, partition, producer_id
