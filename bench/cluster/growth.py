@@ -128,8 +128,7 @@ def _warm_up(load: Load) -> None:
     end_s = time.monotonic() + WARM_UP_MAX_S
     while since_best < STEADY_RUNS and time.monotonic() < end_s:
         rate = run(load).answers_per_s
-        since_best = 0 if rate > best * STILL_RISING else since_best + 1
-        best = max(best, rate)
+        best, since_best = (rate, 0) if rate > best * STILL_RISING else (best, since_best + 1)
 
 
 def _load(cluster: Cluster, topics: Sequence[str], seconds: float) -> Load:
