@@ -212,6 +212,26 @@ def test_a_broker_that_started_unnoticed_has_no_complete_metadata_before_the_end
     assert {name: len(topic.partitions) for name, topic in started.topics.items()} == {"t": 2, "u": 1}
 
 
+@pytest.mark.parametrize("damaged", ["a topic without state", "a topic without live replicas", "a topic", "a state"])
+def test_a_controller_with_incomplete_topics_completes_the_metadata_of_brokers(damaged: str) -> None:
+    cluster = cluster_of(1)
+    cluster.create_topic("good", (1,))
+    cluster.create_topic("bad", (1,))
+    cluster.kill(1)
+    observer = cluster.observer
+    if damaged == "a topic without state":
+        cluster.result(observer.create(node_paths.topic("new"), b'{"partitions":{"0":[1]},"version":3}'))
+    elif damaged == "a topic without live replicas":
+        cluster.result(observer.create(node_paths.topic("new"), b'{"partitions":{"0":[7]},"version":3}'))
+    elif damaged == "a topic":
+        cluster.result(observer.set(node_paths.topic("bad"), b"?"))
+    else:
+        cluster.result(observer.set(node_paths.state(TopicPartition("bad", 0)), b"?"))
+    cluster.start(1)
+    image = cluster.brokers[1].image
+    assert image.is_complete and image.partition("good", 0) is not None
+
+
 def test_a_broker_is_killed_and_restarted() -> None:
     cluster = cluster_of(1, 2)
     cluster.create_topic("t", (2, 1))

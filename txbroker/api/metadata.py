@@ -3,9 +3,9 @@
 Behaviour: a topic that is requested by name and does not exist is created if both the client and auto.create.topics.enable allow it. The
 response is sent when it has leaders, at the latest after topic_creation.WAIT_MS, then with UNKNOWN_TOPIC_OR_PARTITION, as Kafka 4 answers
 at once. Addresses are those of the client's listener. A partition whose leader is not alive has LEADER_NOT_AVAILABLE, one whose leader
-lacks the client's listener LISTENER_NOT_FOUND; both without a leader. A broker that has just started waits for the controller's first
-request, at most FIRST_BROKERS_WAIT_MS, and then answers without brokers and LEADER_NOT_AVAILABLE for each topic: Kafka's brokers answer
-at once, with UNKNOWN_TOPIC_OR_PARTITION, which fails clients. Responses without errors of topics are cached until the cluster image
+lacks the client's listener LISTENER_NOT_FOUND; both without a leader. A broker that has just started waits until it has all metadata from
+the controller, at most FIRST_BROKERS_WAIT_MS, and then answers LEADER_NOT_AVAILABLE for each topic that it does not know: Kafka's brokers
+answer at once, with UNKNOWN_TOPIC_OR_PARTITION, which fails clients. Responses without errors of topics are cached until the cluster image
 changes.
 Version notes: v0 requests all topics by an empty list, later versions by null; v4 may forbid auto-creation; v6 LISTENER_NOT_FOUND,
 LEADER_NOT_AVAILABLE before it; v8-v10 have authorized operations of the cluster; v10 topic ids, v12 topics requested by id.

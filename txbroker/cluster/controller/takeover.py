@@ -2,8 +2,8 @@
 
 In parts: brokers carry out one while the next one is written. Partitions without a leader come first, as clients wait for them. Between
 the parts new topics get their leaders. Brokers that have metadata of the predecessor first get only the brokers of the cluster, before the
-topics are read: so clients find the new controller. Brokers that have just started get all topics as they are: they would answer that these
-do not exist.
+topics are read: so clients find the new controller. Brokers that have just started first get all topics as they are: without them they
+would answer that these topics do not exist.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ class Takeover:
         self._find_informed = informed
         self._new_topics = new_topics
         self._informed: Collection[int] = ()
+        self._unfinished: Collection[int] = ()  # brokers whose metadata is complete only after the last request
         self._announced: Mapping[TopicPartition, PartitionState] = {}  # what the other brokers have
 
     def announce_brokers(self) -> None:
@@ -51,6 +52,7 @@ class Takeover:
         """The topics and states are read."""
         context = self._context
         self._announced = dict(context.states)
+        self._unfinished = self._informed if context.is_complete else set(context.brokers)
         batch = self._outbox.batch()
         batch.metadata(context.brokers.keys() - self._informed, context.partitions(), full=context.is_complete)
         self._outbox.send(batch)
@@ -67,10 +69,11 @@ class Takeover:
         return left
 
     def end(self) -> None:
-        """Have brokers forget other topics. They have all partitions by now: one of each topic names it."""
+        """Have brokers forget other topics, if all are known. They have all partitions by now: one of each topic names it."""
         self._outbox.taking_over = False
+        self._announced = {}
         batch = self._outbox.batch()
-        batch.metadata(self._informed, self._context.first_partitions(), full=self._context.is_complete)
+        batch.metadata(self._unfinished, self._context.first_partitions(), full=self._context.is_complete)
         self._outbox.send(batch)
 
     async def _correct(self, part: Sequence[TopicPartition], suspects: Collection[int]) -> list[TopicPartition]:

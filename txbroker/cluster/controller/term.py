@@ -354,6 +354,7 @@ class ControllerTerm:
             try:
                 check_topic_name(name)
                 topics[name] = decode_topic(read[0])
+                self.context.malformed.discard(name)
             except (BrokerError, MalformedNode) as error:
                 self.context.malformed.add(name)
                 log.error("ignoring topic %s: %s", name, error)
