@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -77,6 +78,8 @@ def test_a_partition_state() -> None:
     assert state.encode((5, 4294967298)) == with_epochs
     assert node_data.decode_state_and_epochs(with_epochs, 7) == (state, (5, 4294967298))
     assert node_data.decode_state_and_epochs(text, 7) == (state, ())
+    by_hand = with_epochs.replace(b"[2,1]", b"[2]")
+    assert node_data.decode_state_and_epochs(by_hand, 7) == (replace(state, isr=(2,)), ())
     unclean = b'{"controller_epoch":1,"leader":2,"version":1,"leader_recovery_state":1,"leader_epoch":3,"isr":[2]}'
     assert node_data.decode_state(unclean, 0).encode() == unclean
     assert node_data.decode_state(unclean, 0).recovering

@@ -288,12 +288,12 @@ def decode_state(value: dict[str, Any], partition_epoch: int) -> PartitionState:
 
 @_decoder("partition state")
 def decode_state_and_epochs(value: dict[str, Any], partition_epoch: int) -> tuple[PartitionState, tuple[int, ...]]:
-    """The same, and the broker epochs of its ISR, in the order of the ISR; empty if they were not written."""
+    """The same, and the broker epochs of its ISR, in the order of the ISR; empty if they were not written, or were not changed with it."""
     state = _state(value, partition_epoch)
     epochs = tuple(value.get(_ISR_EPOCHS, ()))
-    if any(type(epoch) is not int for epoch in epochs) or len(epochs) not in (0, len(state.isr)):
-        raise ValueError(f"{epochs} are not the broker epochs of {state.isr}")
-    return state, epochs
+    if any(type(epoch) is not int for epoch in epochs):
+        raise ValueError(f"{epochs} are not broker epochs")
+    return state, epochs if len(epochs) == len(state.isr) else ()  # an operator has changed the ISR
 
 
 def _state(value: dict[str, Any], partition_epoch: int) -> PartitionState:
