@@ -90,8 +90,12 @@ def test_the_first_batch_of_a_producer_may_wait_at_the_previous_leader(directory
     assert [sent(partition, sequence, producer_id=8) for sequence in (5, 6)] == [E.NONE] * 2, "its state may have expired"
 
 
-def test_the_first_leader_has_no_predecessor(partition: Partition) -> None:
+def test_the_first_leader_has_no_predecessor_nor_has_one_that_stays(partition: Partition) -> None:
     assert sent(partition, 5) == E.NONE
+    partition.lead(partition.state._replace(leader_epoch=partition.state.leader_epoch + 1))
+    assert sent(partition, 5, producer_id=8) == E.NONE
+    partition.lead(partition.state._replace(leader_epoch=partition.state.leader_epoch + 2))
+    assert sent(partition, 5, producer_id=9) == E.NOT_LEADER_OR_FOLLOWER, "another broker may have led in the epoch between"
 
 
 def test_another_leader_has_taken_the_refused_batch(partition: Partition) -> None:

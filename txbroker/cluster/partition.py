@@ -187,8 +187,9 @@ class Partition:
             # The first batch of the epoch writes it: a broker may become the leader of thousands of partitions at once.
             self.log.leader_epochs.note(state.leader_epoch, self.log.log_end_offset)
             self.epoch_start = self.log.log_end_offset
-            has_predecessor = state.leader_epoch > 0 and len(state.replicas) > 1
-            self._successor_since_s = self._replication.monotonic_s() if has_predecessor else None
+            was_led_elsewhere = not self.is_leader or state.leader_epoch > self.state.leader_epoch + 1
+            if was_led_elsewhere and state.leader_epoch > 0 and len(state.replicas) > 1:
+                self._successor_since_s = self._replication.monotonic_s()
         self.state = state
         self.is_leader = True
         self._single = not {*state.isr, *state.replicas} - {self.broker_id}
