@@ -25,7 +25,7 @@ RECORDS, RECORD_BYTES = 16, 1024  # of one request
 IN_FLIGHT = 72  # requests of all connections, whatever the number of brokers
 DEPTH = 4
 SECONDS = 4.0
-WARM_UP_MAX_S = 90.0
+FIRST_RECORDS_MAX_S, WARM_UP_MAX_S = 600.0, 90.0
 STILL_RISING, STEADY_RUNS = 1.1, 3
 IDLE_S = 5.0
 CURVES = (
@@ -109,10 +109,10 @@ def _written(cluster: Cluster, topics: Sequence[str], settings: Settings) -> Sam
     load = _load(cluster, topics, SECONDS * min(settings.scale * 10, 1))
     pids = [server.pid for server in cluster.brokers.values()]
     if settings.warmup_s:
-        _warm_up(load)
-    before, others = producing.ends(cluster, topics), OthersMeter(pids)
+        _warm_up(cluster, topics, load)
+    before, others = sum(producing.ends(cluster, topics)), OthersMeter(pids)
     result = run(load, *pids)
-    if producing.ends(cluster, topics) - before < result.answers_per_s * load.seconds * RECORDS * 0.99:
+    if sum(producing.ends(cluster, topics)) - before < result.answers_per_s * load.seconds * RECORDS * 0.99:
         raise Refused("some acknowledged produce requests were not appended")
     assert result.cpu_us_per_answer is not None
     request_bytes = RECORDS * RECORD_BYTES
@@ -122,9 +122,17 @@ def _written(cluster: Cluster, topics: Sequence[str], settings: Settings) -> Sam
     }  # fmt: skip
 
 
-def _warm_up(load: Load) -> None:
-    """Send the load until its rate no longer rises: a Java broker compiles its code, and each partition has its first request."""
+def _warm_up(cluster: Cluster, topics: Sequence[str], load: Load) -> None:
+    """Send the load until each partition has records, and then until the rate no longer rises.
+
+    The first record of a partition costs several syncs, and a Java broker compiles its code.
+    """
     load, best, since_best = replace(load, seconds=SECONDS), 0.0, 0
+    end_s = time.monotonic() + FIRST_RECORDS_MAX_S
+    while not all(producing.ends(cluster, topics)):
+        if time.monotonic() > end_s:
+            raise Refused(f"some partitions have no records after {FIRST_RECORDS_MAX_S:.0f} s of warm-up")
+        run(load)
     end_s = time.monotonic() + WARM_UP_MAX_S
     while since_best < STEADY_RUNS and time.monotonic() < end_s:
         rate = run(load).answers_per_s

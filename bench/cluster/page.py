@@ -96,8 +96,9 @@ GROWTH_TEXT = f"""\
 At each size a new cluster of txbroker starts, is measured and ends, then one of Apache Kafka 3.9, each with a ZooKeeper of its own; every
 figure is of one measurement. "Creation" is the time from the first request until all replicas are in sync; a topic has at most
 {failing.PARTITIONS_OF_A_TOPIC} partitions. "Written" are requests with acks=all at all leaders, {growth.RECORDS} records of 1 KiB for one
-partition each, to all partitions in random orders, {growth.IN_FLIGHT} requests in flight, after a warm-up that ends when the rate no longer
-rises, or after {growth.WARM_UP_MAX_S:.0f} s; the CPU is that of all brokers. Memory, and the CPU of idle brokers, are measured after that
-load. "No controller" is the time from kill -9 of the controller until the next topic is created, and "restart" the time from then on, when
-that broker starts again, until all replicas are in sync. "Growth" is the figure at the largest size divided by that at the smallest.
+partition each, to all partitions in random orders, {growth.IN_FLIGHT} requests in flight, after a warm-up that ends when all partitions
+have records and the rate no longer rises, or after {growth.WARM_UP_MAX_S:.0f} s; the CPU is that of all brokers. Memory, and the CPU of
+idle brokers, are measured after that load. "No controller" is the time from kill -9 of the controller until the next topic is created, and
+"restart" the time from then on, when that broker starts again, until all replicas are in sync. "Growth" is the figure at the largest size
+divided by that at the smallest.
 """

@@ -85,10 +85,10 @@ def _raw(cluster: Cluster, topic: str, seconds: float) -> Sample:
     for number in leaders:
         frames.append([acks_all(topic, number, records)])
     ports = [leader.port for leader in leaders.values()]
-    before = ends(cluster, [topic])
+    before = sum(ends(cluster, [topic]))
     load = Load(HOST, 0, frames, CONNECTIONS, DEPTH, seconds, min(seconds / 4, 1), ports=ports)
     result = run(load, *(server.pid for server in cluster.brokers.values()))
-    if ends(cluster, [topic]) - before < result.answers_per_s * seconds * 0.99:
+    if sum(ends(cluster, [topic])) - before < result.answers_per_s * seconds * 0.99:
         raise Refused("some acknowledged produce requests were not appended")
     assert result.cpu_us_per_answer is not None
     return {
@@ -103,17 +103,17 @@ def acks_all(topic: str, partition: int, records: bytes) -> bytes:
     return frame(ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[data]), version=RAW_VERSION)
 
 
-def ends(cluster: Cluster, topics: Sequence[str]) -> int:
-    """The sum of the end offsets of all partitions of some topics, which must have leaders."""
-    total = 0
+def ends(cluster: Cluster, topics: Sequence[str]) -> list[int]:
+    """The end offsets of all partitions of some topics, which must have leaders."""
+    offsets: list[int] = []
     for leader, of_topics in led(cluster, topics).items():
         with BrokerClient(cluster.brokers[leader].address) as client:
             for topic, numbers in of_topics.items():
                 found = client.call(offset_at(topic, dict.fromkeys(numbers, LATEST))).topics[0].partitions
                 if any(partition.error_code for partition in found):
                     raise Refused(f"ListOffsets of {topic} at broker {leader} was answered with an error")
-                total += sum(partition.offset for partition in found)
-    return total
+                offsets += [partition.offset for partition in found]
+    return offsets
 
 
 def led(cluster: Cluster, topics: Sequence[str]) -> dict[int, dict[str, list[int]]]:
