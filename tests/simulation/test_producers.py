@@ -19,7 +19,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptio
 
 
 def test_a_batch_is_repeated_while_the_log_remembers_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A log remembers the last five batches of a producer: at most four may follow one that is to be sent again."""
+    """A log remembers the last batches of a producer only: at most four may follow one that is to be sent again, as with real clients."""
     send, sent = ClusterClient.send, [0]
 
     async def losing(client: ClusterClient, broker_id: int, request: Any, **options: Any) -> Any:
