@@ -15,8 +15,6 @@ from txbroker.testing.simulation.run import run_plan
 from txbroker.testing.simulation.workloads import draw
 from txbroker.wire.records import Record, build
 
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-
 DAY_MS = 86_400_000
 ALL = 1 << 30
 

@@ -13,8 +13,6 @@ from txbroker.testing.simulation.invariants.cluster_state import ClusterState
 from txbroker.testing.simulation.plan import TopicPlan, draw_plain
 from txbroker.testing.simulation.run import run_plan
 
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-
 WRITTEN = TopicPartition("t0", 0)
 
 

@@ -10,8 +10,6 @@ from txbroker.testing.simulation.run import run_plan
 from txbroker.testing.simulation.transaction_ledger import Consumed, Sent, TransactionLedger
 from txbroker.testing.simulation.workloads import draw
 
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 SOURCE = TopicPartition("s", 0)
 

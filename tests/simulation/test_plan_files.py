@@ -16,8 +16,6 @@ from txbroker.testing.simulation.plan_file import StoredPlan, from_text, to_text
 from txbroker.testing.simulation.plan_values import BadPlan
 from txbroker.testing.simulation.workloads import draw
 
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-
 PLAN = Path(__file__).parent / "plans" / "no_truncation.json"
 
 

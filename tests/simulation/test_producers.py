@@ -15,8 +15,6 @@ from txbroker.testing.simulation.plan import draw_plain
 from txbroker.testing.simulation.run import run_plan
 from txbroker.wire.messages.produce import ProduceRequest
 
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-
 
 def test_a_batch_is_repeated_while_the_log_remembers_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """A log remembers the last batches of a producer only: at most four may follow one that is to be sent again, as with real clients."""

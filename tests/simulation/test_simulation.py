@@ -16,9 +16,6 @@ from txbroker.testing.simulation.run import run_plan, run_seed
 from txbroker.testing.simulation.shrink import shrink
 from txbroker.testing.simulation.workloads import draw
 
-# A process that was killed leaves coroutines behind, which the garbage collector ends.
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-
 COMMAND = [sys.executable, "-m", "txbroker.testing.simulation"]
 RUN = "txbroker.testing.simulation.run"
 TRACE = re.compile(r"^trace (\w+), (\d+) lines$", re.MULTILINE)

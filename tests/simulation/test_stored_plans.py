@@ -14,9 +14,6 @@ import pytest
 from txbroker.testing.simulation.plan_file import from_text, to_text
 from txbroker.testing.simulation.run import run_plan
 
-# A process that was killed leaves coroutines behind, which the garbage collector ends.
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-
 SEEDS = 25
 PLANS = sorted((Path(__file__).parent / "plans").glob("*.json"))
 
