@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import re
 import shutil
@@ -56,6 +57,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _length(item: pytest.Item) -> int:
     folder = item.path.relative_to(item.config.rootpath).parts[1]
     return LONGEST.index(folder) if folder in LONGEST else len(LONGEST)
+
+
+def pytest_collection_finish() -> None:
+    """The tests themselves live to the end: garbage collections leave them out."""
+    gc.freeze()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_remains() -> Iterator[None]:
+    """Collect what the tests of a file have left, so that its warnings belong to that file.
+
+    Elsewhere they can do harm: a warning contains a traceback, which CPython 3.11 formats with `ast.parse`. If the garbage collector has
+    started inside another `ast.parse`, of a test or of pytest, that one raises SystemError.
+    """
+    yield
+    gc.collect()
 
 
 @pytest.fixture(scope="session")

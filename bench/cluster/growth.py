@@ -128,11 +128,13 @@ def _warm_up(cluster: Cluster, topics: Sequence[str], load: Load) -> None:
     The first record of a partition costs several syncs, and a Java broker compiles its code.
     """
     load, best, since_best = replace(load, seconds=SECONDS), 0.0, 0
+    chance = random.Random(2)
     end_s = time.monotonic() + FIRST_RECORDS_MAX_S
     while not all(producing.ends(cluster, topics)):
         if time.monotonic() > end_s:
             raise Refused(f"some partitions have no records after {FIRST_RECORDS_MAX_S:.0f} s of warm-up")
-        run(load)
+        # In the order of the load, each run would begin with the same partitions, and some might never have a turn.
+        run(replace(load, frames=[chance.sample(frames, len(frames)) for frames in load.frames]))
     end_s = time.monotonic() + WARM_UP_MAX_S
     while since_best < STEADY_RUNS and time.monotonic() < end_s:
         rate = run(load).answers_per_s
