@@ -3,9 +3,14 @@ committed output."""
 
 from __future__ import annotations
 
+import multiprocessing
 import threading
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from multiprocessing.queues import SimpleQueue
+from multiprocessing.synchronize import Event
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
@@ -17,52 +22,83 @@ PARTITIONS = 3
 
 
 class Worker:
-    """One instance of the application. `stall` makes it hold its next transaction open, as a zombie does, until it is set free."""
+    """One instance of the application, in a process of its own.
+
+    librdkafka's `rd_kafka_consumer_close` can stand still in the callback for a rebalance, after `max.poll.interval.ms` was exceeded (its
+    issue 4041). It then holds Python's global interpreter lock: with the instances in the process of the tests, nothing ended the test.
+
+    Without `may_commit` it holds its next transaction open, as a zombie does.
+    """
 
     def __init__(self, bootstrap: str, group: str, source: str, target: str, transactional_id: str) -> None:
-        self._bootstrap, self._group, self._source, self._target = bootstrap, group, source, target
-        self._transactional_id = transactional_id
-        self._stop = threading.Event()
-        self.may_commit = threading.Event()
+        spawn = multiprocessing.get_context("spawn")
+        self.may_commit, self.holds, self._fenced, self._stop, self._ended = (spawn.Event() for _ in range(5))
         self.may_commit.set()
-        self.holds = threading.Event()
-        self.fenced = False
-        self.problem: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
+        self._problems: SimpleQueue[str] = spawn.SimpleQueue()
+        instance = _Instance(bootstrap, group, source, target, transactional_id, self.may_commit, self.holds, self._fenced, self._stop)
+        self._process = spawn.Process(target=_run, args=(instance, self._ended, self._problems), daemon=True)
+        self._process.start()
+
+    @property
+    def fenced(self) -> bool:
+        """A producer of this instance was fenced."""
+        return self._fenced.is_set()
 
     def stop(self) -> None:
-        """Leave the group, after the present transaction."""
+        """End after the present transaction."""
         self._stop.set()
         self.may_commit.set()
-        self._thread.join(PATIENCE_S)
-        if self.problem is not None:
-            raise self.problem
+        ended = self._ended.wait(PATIENCE_S)
+        self._process.kill()
+        self._process.join(PATIENCE_S)
+        assert self._problems.empty(), self._problems.get()
+        assert ended, "an instance of the application did not end"
 
-    def _run(self) -> None:
-        try:
-            while not self._stop.is_set() and not self.fenced:
-                self._work()
-        except BaseException as problem:
-            self.problem = problem
+
+def _run(instance: _Instance, ended: Event, problems: SimpleQueue[str]) -> None:
+    try:
+        instance.run()
+    except BaseException:
+        problems.put(traceback.format_exc())
+    ended.set()
+    threading.Event().wait()  # it is killed: nothing is left that can stand still
+
+
+@dataclass
+class _Instance:
+    """What the process does. Its clients are never closed, as in an application that is killed: a close can stand still."""
+
+    bootstrap: str
+    group: str
+    source: str
+    target: str
+    transactional_id: str
+    may_commit: Event
+    holds: Event
+    fenced: Event
+    stop: Event
+    _clients: list[Producer | Consumer] = field(default_factory=list)
+
+    def run(self) -> None:
+        """Until it has to stop, or is fenced."""
+        while not self.stop.is_set() and not self.fenced.is_set():
+            self._work()
 
     def _work(self) -> None:
         """Until the producer has to be replaced."""
-        common = {"bootstrap.servers": self._bootstrap, "retry.backoff.ms": 20, "reconnect.backoff.max.ms": 500}
+        common = {"bootstrap.servers": self.bootstrap, "retry.backoff.ms": 20, "reconnect.backoff.max.ms": 500}
         # librdkafka looks for the group's new coordinator only when its connection to the old one is closed (docs/clients.md).
-        producer = Producer(common | {"transactional.id": self._transactional_id, "transaction.timeout.ms": 20_000, "linger.ms": 0,
+        producer = Producer(common | {"transactional.id": self.transactional_id, "transaction.timeout.ms": 20_000, "linger.ms": 0,
                                       "connections.max.idle.ms": 2_000})  # fmt: skip
-        consumer = Consumer(common | {"group.id": self._group, "auto.offset.reset": "earliest", "enable.auto.commit": False,
+        consumer = Consumer(common | {"group.id": self.group, "auto.offset.reset": "earliest", "enable.auto.commit": False,
                                       "isolation.level": "read_committed", "session.timeout.ms": 6_000,
                                       "max.poll.interval.ms": 6_000, "heartbeat.interval.ms": 300,
                                       "partition.assignment.strategy": "range"})  # fmt: skip
-        consumer.subscribe([self._source])
-        try:
-            _again(lambda: producer.init_transactions(PATIENCE_S))
-            while not self._stop.is_set() and self._transact(producer, consumer):
-                pass
-        finally:
-            consumer.close()
+        self._clients += producer, consumer
+        consumer.subscribe([self.source])
+        _again(lambda: producer.init_transactions(PATIENCE_S))
+        while not self.stop.is_set() and self._transact(producer, consumer):
+            pass
 
     def _transact(self, producer: Producer, consumer: Consumer) -> bool:
         """One transaction; False if the producer cannot go on."""
@@ -72,8 +108,8 @@ class Worker:
         try:
             producer.begin_transaction()
             for message in messages:
-                producer.produce(self._target, message.value(), partition=message.partition() or 0)
-            offsets = [TopicPartition(self._source, index, last + 1) for index, last in _last_offsets(messages).items()]
+                producer.produce(self.target, message.value(), partition=message.partition() or 0)
+            offsets = [TopicPartition(self.source, index, last + 1) for index, last in _last_offsets(messages).items()]
             producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), PATIENCE_S)
             self.holds.set()
             self.may_commit.wait(PATIENCE_S)
@@ -81,7 +117,7 @@ class Worker:
         except KafkaException as failed:
             error: KafkaError = failed.args[0]
             if error.code() in (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH):
-                self.fenced = True
+                self.fenced.set()
                 return False
             if error.fatal():
                 return False
@@ -96,6 +132,7 @@ def _last_offsets(messages: list[Message]) -> dict[int, int]:
 
 def _again(call: Callable[[], Any]) -> None:
     """Repeat a call of the transactional API while it fails with an error that may pass."""
+
     def attempt() -> bool:
         try:
             call()
