@@ -66,7 +66,8 @@ prepare: $(VENV)/.installed-tests  ## download what the tests need besides Pytho
 
 # Tests run in so many processes, a file of tests at a time. WORKERS=0 runs them in one, as a debugger needs it.
 WORKERS ?= 2
-PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+# A test that ends its process is run again in the next one.
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 1
 
 test: prepare  ## run all tests, with real broker processes and real clients (WORKERS=2 ARGS=...)
 	@$(PYTEST) --durations=15 $(ARGS)
