@@ -10,6 +10,7 @@ import pytest
 from tests.log.support import NOW, append, batch, corrupt, end_transaction, entries, fill, headers, names, open_log, rows, values
 from tests.support.fakes.disk_path import DiskPath
 from txbroker.log.log import Log
+from txbroker.testing.simulation.memory_disk import MemoryDisk
 
 CHANCE = random.Random(7)
 
@@ -95,6 +96,27 @@ def test_what_is_read_again_counts_as_unsynced(directory: DiskPath) -> None:
     log = crashed(directory, recovery_point=9)
     assert log.recovery_point == 7
     assert [segment.base_offset for segment in log.segments] == [0, 7, 15]
+
+
+@pytest.mark.parametrize("truncated", ["by recovery", "by the log"])
+def test_deleted_segments_do_not_return_after_what_was_cut(truncated: str) -> None:
+    """A loss of power after a truncation may bring deleted segments back, but not without the end of the segment before them."""
+    for seed in range(30):
+        disk = MemoryDisk()
+        directory = DiskPath(disk, "/data").made()
+        _, everything = made(directory)
+        log = open_log(directory, clean=False, later=lambda delay_ms, job: None)
+        log.flush()
+        assert [segment.base_offset for segment in log.segments] == [0, 7, 15]
+        if truncated == "by the log":
+            log.truncate_to(9)
+        else:
+            end = (directory / f"{7:020d}.log").size()
+            (directory / f"{7:020d}.log").truncate(end - 1)
+            assert crashed(directory).log_end_offset < 15
+        disk.power_cut(random.Random(seed))
+        again = crashed(directory)
+        assert values(again) == everything[: again.log_end_offset]
 
 
 def test_segments_below_the_recovery_point_are_not_read(directory: DiskPath) -> None:

@@ -414,7 +414,7 @@ class Log(LocalLog):
         self.generation += 1
         at = bisect_right(self._bases, offset) - 1
         if at + 1 < len(self.segments):
-            self._drop(self.segments[at + 1 :])
+            self._drop_before_writing(self.segments[at + 1 :])
         found = self.segments[at].find(offset)
         end = offset
         if found is not None:
@@ -426,6 +426,11 @@ class Log(LocalLog):
         replay_range(self.producers, self.segments, known, end)
         return True
 
+    def _drop_before_writing(self, segments: Sequence[Segment]) -> None:
+        """Drop segments, durably: after a loss of power they must not follow on what is cut or written next. Few truncations have any."""
+        self._drop(list(segments))
+        self._disk.sync(self.directory)
+
     def _end_at(self, end: int) -> None:
         self.log_end_offset = end
         self.log_start_offset = min(self.log_start_offset, end)
@@ -435,7 +440,7 @@ class Log(LocalLog):
     def truncate_fully_at(self, offset: int, *, now_ms: int) -> None:
         """Remove everything; the empty log starts and ends at `offset`."""
         self.generation += 1
-        self._drop(list(self.segments))
+        self._drop_before_writing(self.segments)
         self._new_segment(offset, now_ms)
         self._unsynced = {self.directory}
         self.leader_epochs.clear()

@@ -207,6 +207,8 @@ class Loader:
         for segment in segments:
             for path in segment.mark_deleted():
                 self._disk.remove(path)
+        if segments:
+            self._disk.sync(self._directory)  # after a loss of power they must not follow on what is cut or written next
 
     # Offsets and content
 
@@ -253,16 +255,15 @@ class Loader:
                 raise StartInterrupted(f"{self._topic_partition}: {amount(len(self._segments) - at, 'segment')} not recovered yet")
             if at > first:
                 self._snapshots.take(self._producers, segment.base_offset)
-            end, sound = self._recover_segment(segment, max(end, segment.base_offset))
+            end, sound = self._recover_segment(at, max(end, segment.base_offset))
             self._producers_end = end
             if not sound:
-                self._drop_after(at)
                 break
         return end
 
-    def _recover_segment(self, segment: Segment, expected: int) -> tuple[int, bool]:
-        """Read one segment in full and truncate it at the first problem. Returns its end, and whether there was no problem."""
-        end = expected
+    def _recover_segment(self, at_segment: int, expected: int) -> tuple[int, bool]:
+        """Read one segment in full and truncate the log at the first problem. Returns its end, and whether there was no problem."""
+        segment, end = self._segments[at_segment], expected
         walk = segment.walk(0, check_crc=True)
         segment.begin_indexes()
         aborted: list[AbortedTransaction] = []
@@ -289,6 +290,7 @@ class Loader:
                 end,
                 problem,
             )
+            self._drop_after(at_segment)
             segment.cut_file(position)
         segment.txn_index.replace(aborted)
         segment.seal()
