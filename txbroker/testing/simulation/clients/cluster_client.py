@@ -81,6 +81,11 @@ class ClusterClient:
             for one in self._connecting.pop(broker_id):
                 self.process.callLater(0, one.callback, None)
 
+    def is_connected(self, broker_id: int) -> bool:
+        """Whether a request to this broker is sent at once."""
+        connection = self._connections.get(broker_id)
+        return connection is not None and connection.ready
+
     def close(self, broker_id: int) -> None:
         """End the connection to a broker."""
         connection = self._connections.get(broker_id)

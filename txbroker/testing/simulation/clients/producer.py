@@ -1,7 +1,9 @@
 """Producers: each partition gets a stream of unique values, in order.
 
-An idempotent producer sends a batch again until it is acknowledged, several batches at a time, as Kafka's clients do. Any other one sends
-each batch once: what becomes of it after an error is not known.
+An idempotent producer sends a batch again until it is acknowledged. As Kafka's clients do, it has several batches in flight to a broker,
+and sends new ones to a new leader while the previous one has not answered. A batch that has failed is sent again as soon as all
+earlier ones are acknowledged, and no new one before it.
+Any other producer sends each batch once: what becomes of it after an error is not known.
 """
 
 from __future__ import annotations
@@ -22,6 +24,9 @@ from txbroker.wire.records import build
 
 RETRY_S = 0.1
 SEQUENCES = 2**31
+UNSENT_MAX = 5  # batches that wait until they may be sent; then the producer makes no new ones
+REFRESHED = 0.05  # how likely a producer asks for the leader before a batch, as clients do now and then
+NOWHERE = -1
 
 # After these the batch is certainly not in the log, or the client has to find another leader: it sends the batch again.
 RETRIABLE = frozenset({
@@ -32,17 +37,17 @@ RETRIABLE = frozenset({
 
 @dataclass(slots=True)
 class Batch:
-    """`number`: of the partition's batches. `sequence`: of its first record, -1 without idempotence. `sent`: how often."""
+    """`sequence`: of its first record, -1 without idempotence. `sent`: how often. `broker`: in flight to it, or NOWHERE."""
 
-    number: int
     values: list[bytes]
     sequence: int
     sent: int = 0
+    broker: int = NOWHERE
 
 
 @dataclass(frozen=True, slots=True)
 class ProducerPlan:
-    """What one producer does. `pause_s`: the mean time between two batches of a partition."""
+    """What one producer does. `in_flight`: batches of a partition to a broker. `pause_s`: the mean time between two of its batches."""
 
     partitions: tuple[TopicPartition, ...]
     acks: int
@@ -100,10 +105,9 @@ class _Lane:
         self._producer_epoch = -1
         self._sequence = producer.plan.first_sequence
         self._count = 0
-        self._batches = 0
-        self._in_flight = 0
-        self._acknowledged = False
-        self._wake: Deferred[None] | None = None
+        self._retry = False  # a pause before the next attempt
+        self._looking = False  # for the leader
+        self._changed: Deferred[None] | None = None
 
     async def run(self) -> None:
         chance, plan = self._client.chance, self._plan
@@ -117,16 +121,16 @@ class _Lane:
                 await self._begin_idempotence()
             batch = self._next_batch()
             self.unacknowledged.append(batch)
-            if plan.idempotent:
-                if batch.number - self.unacknowledged[0].number + 1 >= self._in_flight_max or self._repeating:
-                    await self._repeat()
-                else:
-                    self._ledger.run(f"{self._producer.name} sends to {self.partition}", self._send_once(batch))
-            else:
+            if not plan.idempotent:
                 await self._send(batch)
                 self.unacknowledged.clear()
-        if plan.idempotent:
-            await self._repeat()
+                continue
+            if chance.random() < REFRESHED:
+                self._look()
+            self._send_next()
+            while sum(each.broker == NOWHERE for each in self.unacknowledged) >= UNSENT_MAX:
+                self._changed = Deferred()
+                await self._changed
 
     async def _begin_idempotence(self) -> None:
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
@@ -138,7 +142,7 @@ class _Lane:
             else:
                 if not response.error_code:
                     self._producer_id, self._producer_epoch = response.producer_id, response.producer_epoch
-                    self._sequence, self._acknowledged = self._plan.first_sequence, False
+                    self._sequence = self._plan.first_sequence
                     self._ledger.new_producer(response.producer_id)
                     return
                 self.problem = ErrorCode(response.error_code).name
@@ -151,59 +155,85 @@ class _Lane:
             self._count += 1
             key = f"k{chance.randrange(plan.keys)}" if plan.keys else ""
             values.append(f"{key}/{self._producer.name}-{self.partition}-{self._count:05}".encode())
-        self._batches += 1
-        batch = Batch(self._batches, values, self._sequence if plan.idempotent else -1)
+        batch = Batch(values, self._sequence if plan.idempotent else -1)
         self._sequence = (self._sequence + len(values)) % SEQUENCES
         name = f"{self._producer.name}/{self.partition}"
         self._ledger.sent(name, self.partition, values, exact=plan.idempotent, keyed=bool(plan.keys) and plan.latest)
         return batch
 
-    @property
-    def _in_flight_max(self) -> int:
-        """The most batches from the oldest unacknowledged one on, as a log remembers the last ones of a producer only.
-
-        One until the first batch is acknowledged: a leader that knows nothing of a producer takes any sequence, as Kafka's does.
-        """
-        return self._plan.in_flight if self._acknowledged else 1
+    # Idempotent producers
 
     @property
-    def _repeating(self) -> bool:
-        """The oldest batch has failed: it is sent again before any other one."""
-        return bool(self.unacknowledged) and self.unacknowledged[0].sent > 0 and not self._in_flight
+    def _leader(self) -> int:
+        return self._client.leaders.get(self.partition, (NOWHERE, 0))[0]
 
-    async def _send_once(self, batch: Batch) -> None:
-        """Send a batch while others may be in flight; if it fails, `_repeat` sends it again."""
-        await self._send(batch)
+    def _send_next(self) -> None:
+        """Send what may be sent now, in the order of sequences (Kafka's RecordAccumulator.shouldStopDrainBatchesForPartition)."""
+        while not self._retry:
+            batch = next((each for each in self.unacknowledged if each.broker == NOWHERE), None)
+            if batch is None or (batch.sent and batch is not self.unacknowledged[0]):
+                return
+            leader = self._leader
+            if leader == NOWHERE:
+                self._look()
+                return
+            in_flight = sum(each.broker == leader for each in self.unacknowledged)
+            # Until there is a connection the first batch waits for it: others might be sent before.
+            if in_flight >= (self._plan.in_flight if self._client.is_connected(leader) else 1):
+                return
+            batch.broker = leader
+            self._ledger.run(f"{self._producer.name} sends to {self.partition}", self._deliver(batch))
 
-    async def _repeat(self) -> None:
-        """Wait for what is in flight, then send what is not acknowledged one by one, until all is."""
-        while self._in_flight:
-            self._wake = Deferred()
-            await self._wake
-        while self.unacknowledged:
-            batch = self.unacknowledged[0]
-            if not await self._send(batch):
-                await self._client.sleep(RETRY_S * (0.5 + self._client.chance.random()))
+    async def _deliver(self, batch: Batch) -> None:
+        done = await self._send(batch)
+        batch.broker = NOWHERE
+        if not done:
+            self._ledger.run(f"{self._producer.name} waits", self._pause())
+        self._go_on()
+
+    async def _pause(self) -> None:
+        if not self._retry:
+            self._retry = True
+            await self._client.sleep(RETRY_S * (0.5 + self._client.chance.random()))
+            self._retry = False
+            self._go_on()
+
+    def _look(self) -> None:
+        if not self._looking:
+            self._looking = True
+            self._ledger.run(f"{self._producer.name} looks for the leader of {self.partition}", self._refresh())
+
+    async def _refresh(self) -> None:
+        try:
+            await self._client.refresh([self.partition.topic])
+        except PASSING as error:
+            self.problem = str(error)
+        if self.partition not in self._client.leaders:
+            await self._client.sleep(RETRY_S)
+        self._looking = False
+        self._go_on()
+
+    def _go_on(self) -> None:
+        changed, self._changed = self._changed, None
+        if changed is not None:
+            self._client.process.callLater(0, changed.callback, None)
+        self._send_next()
 
     async def _send(self, batch: Batch) -> bool:
         """Send a batch; whether it is acknowledged, and then no longer in `unacknowledged`."""
-        self._in_flight += 1
         try:
             batch.sent += 1
             return await self._exchange(batch)
         except PASSING as error:
             self.problem = str(error)
-            self._client.forget_leader(self.partition)
+            if batch.broker == self._leader or not self._plan.idempotent:
+                self._client.forget_leader(self.partition)
             return False
-        finally:
-            self._in_flight -= 1
-            if not self._in_flight and self._wake is not None:
-                wake, self._wake = self._wake, None
-                self._client.process.callLater(0, wake.callback, None)
 
     async def _exchange(self, batch: Batch) -> bool:
         plan, (topic, index) = self._plan, self.partition
-        leader, _ = await self._client.leader(self.partition)
+        is_oldest = batch is self.unacknowledged[0]
+        leader = batch.broker if plan.idempotent else (await self._client.leader(self.partition))[0]
         timestamp = self._ledger.now_ms()
         records = build(
             [record(i, timestamp, value, plan.tombstones) for i, value in enumerate(batch.values)],
@@ -221,7 +251,6 @@ class _Lane:
         if answer.error_code == ErrorCode.NONE or (answer.error_code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER and plan.idempotent):
             if batch in self.unacknowledged:
                 self.unacknowledged.remove(batch)
-            self._acknowledged = True
             self._producer.acknowledged += len(batch.values)
             self._ledger.acknowledged(
                 self.partition, batch.values, answer.base_offset if not answer.error_code else -1, all_in_sync=plan.acks == -1
@@ -229,9 +258,8 @@ class _Lane:
             return True
         self.problem = ErrorCode(answer.error_code).name
         if answer.error_code in RETRIABLE:
-            self._client.forget_leader(self.partition)
             raise NotAvailable(self.problem)
-        if plan.idempotent and answer.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and batch is not self.unacknowledged[0]:
+        if plan.idempotent and answer.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and not is_oldest:
             return False  # the batch before it has failed
         self._ledger.refused(self._producer.name, self.partition, batch.sequence, self.problem)
         return False
