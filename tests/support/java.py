@@ -154,7 +154,7 @@ def _logging_option(release: str, level: str) -> str:
     new = release != KAFKA_OLD
     path = cache.directory() / "jars" / f"{release}-{level.lower()}.properties"
     if not path.exists():
-        fresh = path.with_suffix(f".{os.getpid()}")
+        fresh = path.with_suffix(f".{os.getpid()}-{next(_numbers)}")  # several threads may need it first
         fresh.write_text((_LOG4J2 if new else _LOG4J1).format(level=level))
         fresh.rename(path)
     return f"-Dlog4j2.configurationFile={path}" if new else f"-Dlog4j.configuration=file:{path}"
