@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from txbroker.cluster.partition import Partition
+from txbroker.cluster.refused_sequences import RefusedSequences
 from txbroker.cluster.replica_fetcher import ReplicaFetcher
-from txbroker.log import leader_epochs
+from txbroker.log import leader_epochs, producer_recovery, producers
 from txbroker.log import log as log_module
 from txbroker.log.checkpoints import parse_lines
 from txbroker.log.leader_epochs import LeaderEpochs
@@ -33,6 +34,21 @@ def follower_forgets_producers() -> list[Patch]:
     def replay_batch(*_: Any) -> None: ...
 
     return [Patch(log_module, "replay_batch", replay_batch)]
+
+
+def five_batches_remembered() -> list[Patch]:
+    """A log remembers five batches of a producer: those that waited at the previous leader are not recognised when they are sent again."""
+    return [Patch(producers, "BATCHES_REMEMBERED", 5), Patch(producer_recovery, "BATCHES_REMEMBERED", 5)]
+
+
+def any_first_sequence() -> list[Patch]:
+    """A new leader accepts any first sequence of a producer: earlier batches waited at the previous leader, and are refused for ever."""
+    return [Patch(Partition, "_check_first_batch", lambda self, records, successor_since_s: None)]
+
+
+def refused_batches_forgotten() -> list[Patch]:
+    """A batch is accepted although the first one of its producer was refused a moment before."""
+    return [Patch(RefusedSequences, "check", lambda self, topic_partition, topic_id, producers, records: None)]
 
 
 def producers_cleared_by_truncation() -> list[Patch]:
@@ -134,6 +150,9 @@ BUGS: dict[str, Callable[[], list[Patch]]] = {
         duplicate_accepted,
         sequence_not_checked,
         follower_forgets_producers,
+        five_batches_remembered,
+        any_first_sequence,
+        refused_batches_forgotten,
         producers_cleared_by_truncation,
         producers_kept_by_truncation,
         epochs_kept_by_truncation,
