@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from txbroker.cluster import node_paths
 from txbroker.cluster.broker_ids import create_structure
 from txbroker.cluster.node_data import ProducerIdBlock
 from txbroker.cluster.producer_ids import PRODUCER_ID_MAX, ProducerIds, allocate_block
-from txbroker.cluster.tree.interface import NoSpaceInStore
+from txbroker.cluster.tree.interface import ConnectionLost, NoNode, NoSpaceInStore, SessionExpired, TreeError
 from txbroker.cluster.tree.memory import MemoryTrees
 from txbroker.cluster.tree.sqlite import open_sqlite_tree
 from txbroker.errors import BrokerError, ErrorCode
@@ -51,6 +52,17 @@ def test_ids_never_repeat_over_restarts(tmp_path: Path) -> None:
             seen.add(producer_id)
         turns.result(tree.close())
     assert len(seen) == 3504
+
+
+@pytest.mark.parametrize(
+    ("error", "level"), [(ConnectionLost, logging.WARNING), (SessionExpired, logging.WARNING), (NoNode, logging.ERROR)]
+)
+def test_a_lost_connection_is_no_error_of_the_broker(error: type[TreeError], level: int, caplog: pytest.LogCaptureFixture) -> None:
+    ids = ProducerIds(lambda: fail(error("/latest_producer_id_block")))
+    with pytest.raises(BrokerError) as caught:
+        Turns().result(ids.next_id())
+    assert caught.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert [record.levelno for record in caplog.records] == [level]
 
 
 def test_a_full_disk_is_named() -> None:

@@ -10,7 +10,7 @@ from twisted.python.failure import Failure
 
 from txbroker.cluster import node_paths
 from txbroker.cluster.node_data import ProducerIdBlock, decode_producer_id_block
-from txbroker.cluster.tree.interface import BadVersion, NoSpaceInStore, Tree
+from txbroker.cluster.tree.interface import BadVersion, ConnectionLost, NoSpaceInStore, SessionExpired, Tree
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.names import amount
 
@@ -73,9 +73,11 @@ class ProducerIds:
         self._allocating = False
         waiting, self._waiting = self._waiting, []
         problem = failure.getErrorMessage()
-        code = ErrorCode.KAFKA_STORAGE_ERROR
-        if not failure.check(NoSpaceInStore):  # which the tree has logged
-            code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-            log.error("failed to allocate a block of producer ids, %s must retry: %s", amount(len(waiting), "producer"), problem)
+        code, level = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, logging.ERROR
+        if failure.check(NoSpaceInStore):  # which the tree has logged
+            code, level = ErrorCode.KAFKA_STORAGE_ERROR, logging.DEBUG
+        elif failure.check(ConnectionLost, SessionExpired):
+            problem, level = "the metadata store cannot be reached", logging.WARNING
+        log.log(level, "failed to allocate a block of producer ids, %s must retry: %s", amount(len(waiting), "producer"), problem)
         for result in waiting:
             result.errback(BrokerError(code, f"No block of producer ids could be allocated: {problem}"))

@@ -41,6 +41,7 @@ from txbroker.testing.simulation.trace import Trace
 from txbroker.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 
 START_S = 30.0  # until all topics exist
+REQUEST_TIMEOUT_S = 4.0
 CONVERGE_S = 60.0
 CHECK_S = 0.25  # how often convergence is looked for
 
@@ -180,10 +181,11 @@ class World:
 
     # The parts of a run
 
-    def client(self, name: str) -> ClusterClient:
+    def client(self, name: str, *, request_timeout_s: float = REQUEST_TIMEOUT_S) -> ClusterClient:
         """A client on a host of its own."""
         addresses = {host.id: (host.name, PORT) for host in self.hosts.values()}
-        return ClusterClient(self.process(name, name), stream(self.plan.seed, f"client {name}"), addresses, request_timeout_s=4.0)
+        chance = stream(self.plan.seed, f"client {name}")
+        return ClusterClient(self.process(name, name), chance, addresses, request_timeout_s=request_timeout_s)
 
     async def _create_topics(self, client: ClusterClient) -> None:
         for topic in self.plan.topics:
@@ -214,7 +216,9 @@ class World:
                 self.ledger.of(TopicPartition(topic.name, index)).compacted = "compact" in topic.configs.get("cleanup.policy", "")
         for number, producing in enumerate(self.plan.producers):
             name = f"p{number}"
-            self.producers.append(Producer(name, self.client(name), producing, self.ledger))
+            # Some wait for a silent leader longer than the cluster needs to elect another one.
+            timeout_s = stream(self.plan.seed, f"timeout {name}").choice((REQUEST_TIMEOUT_S, 3 * REQUEST_TIMEOUT_S))
+            self.producers.append(Producer(name, self.client(name, request_timeout_s=timeout_s), producing, self.ledger))
         for number, consuming in enumerate(self.plan.consumers):
             name = f"c{number}"
             self.consumers.append(Consumer(name, self.client(name), consuming, self.ledger))
