@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,6 +27,7 @@ from tests.support.cache import CHECKOUT
 from tests.support.raw_admin import KEEP, create_topic
 from tests.support.server import Server
 from tests.support.waiting import PATIENCE_S, until
+from txbroker.client.client_machine import ClientSettings
 
 pytestmark = pytest.mark.process
 
@@ -154,8 +156,24 @@ def test_a_load_with_kills(cluster: Standalone, broker: Server, tmp_path: Path) 
     until(lambda: "an executor was killed, and the load finished" in loads.round("executor", 0), "a load gets the table")
 
 
+@contextmanager
+def few_bytes(broker: Server) -> Iterator[None]:
+    """A quota of the clients that a replay writes with."""
+
+    def alter(*change: str) -> None:
+        command = (sys.executable, "-m", "txbroker", "configs", "--bootstrap-server", broker.address, "--alter",
+                   "--entity-type", "clients", "--entity-name", ClientSettings().client_id, *change)  # fmt: skip
+        subprocess.run(command, check=True, timeout=PATIENCE_S, stdout=subprocess.DEVNULL)
+
+    alter("--add-config", "producer_byte_rate=5000")
+    try:
+        yield
+    finally:
+        alter("--delete-config", "producer_byte_rate")
+
+
 def test_a_replay_whose_executor_is_killed(cluster: Standalone, broker: Server, name: str) -> None:
-    """The replay goes on with another executor, and no record is lost or doubled."""
+    """The replay goes on with another executor, and no record is lost or doubled. A quota makes it last until the kill."""
     for topic in (name, f"{name}-to"):
         create_topic(broker, topic, 2, KEEP)
     produce(broker, name, RECORDS, 2)
@@ -163,11 +181,12 @@ def test_a_replay_whose_executor_is_killed(cluster: Standalone, broker: Server, 
                broker.address, name, f"{name}-to"]  # fmt: skip
     replay = subprocess.Popen(command, cwd=CHECKOUT, env=cluster.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
-        until_written(broker, f"{name}-to", RECORDS // 10, replay)
-        assert replay.stdout is not None
-        application = replay.stdout.readline().strip()
-        os.kill(executor_processes(application)[0], signal.SIGKILL)
-        assert replay.poll() is None, "the replay is still at work"
+        with few_bytes(broker):
+            until_written(broker, f"{name}-to", RECORDS // 10, replay)
+            assert replay.stdout is not None
+            application = replay.stdout.readline().strip()
+            os.kill(executor_processes(application)[0], signal.SIGKILL)
+            assert replay.poll() is None, "the replay is still at work"
         _, complaint = replay.communicate(timeout=2 * PATIENCE_S)
     finally:
         replay.kill()
