@@ -39,7 +39,7 @@ def test_produce(requested: list[tuple[int, int, str, bytes, int, int, int, int]
     for version, correlation_id, name, topic_id, index, first, time, start in requested:
         data = TopicProduceData(name=name, topic_id=topic_id, partition_data=[])
         made = responses.encoded(version, correlation_id, data, index, Appended(first, first, time, start))
-        if version < 5:
+        if version < 5 or first < 0:  # -1: a duplicate that needs an error code
             assert made is None
             continue
         assert made is not None
@@ -52,7 +52,7 @@ def test_produce_to_several_partitions(version: int, name: str, topic_id: bytes,
     data = TopicProduceData(name=name, topic_id=topic_id, partition_data=[])
     appended = [(index, Appended(first, first, time, start)) for index, first, time, start in results]
     made = SHARED.encoded_partitions(version, 7, data, appended)
-    if version < 5 or len(results) > PARTITIONS_MAX:
+    if version < 5 or len(results) > PARTITIONS_MAX or any(first < 0 for _, first, _, _ in results):
         assert made is None
         return
     assert made is not None

@@ -33,6 +33,7 @@ from txbroker.cluster.replicas import Replicas
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.log.directories import LogDirectories
 from txbroker.log.log_config import LogConfig
+from txbroker.log.producers import BATCHES_REMEMBERED
 from txbroker.names import OFFSETS_TOPIC
 from txbroker.purgatory import Purgatory
 from txbroker.wire.compression import Codec
@@ -116,9 +117,10 @@ class ProduceHarness:
             LeaderAndIsrRequest(controller_id=BROKER, controller_epoch=1, topic_states=states, live_leaders=[]), NOW
         )
 
-    def produce(self, *topics: str, acks: int = -1) -> list[ProduceResponse]:
-        """The list that receives the response."""
-        batch = build([Record(0, NOW, None, b"value")])
+    def produce(self, *topics: str, acks: int = -1, sequence: int | None = None) -> list[ProduceResponse]:
+        """The list that receives the response. `sequence`: of an idempotent producer."""
+        producer = {} if sequence is None else {"producer_id": 7, "producer_epoch": 0, "base_sequence": sequence}
+        batch = build([Record(0, NOW, None, b"value")], **producer)
         data = [
             TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=0, records=memoryview(bytearray(batch)))])
             for topic in topics
@@ -179,6 +181,21 @@ def test_acks_0_waits_for_nothing_and_is_synced(harness: ProduceHarness) -> None
     assert harness.produce(SYNCED, acks=0) == []
     harness.settle()
     assert harness.replicas.get(SYNCED, 0).log.recovery_point == 1
+
+
+def test_an_early_duplicate_waits_like_a_batch(harness: ProduceHarness) -> None:
+    """Its offset is not known any more. Clients take the code for success, so it must not come before the records are durable."""
+    answers = [harness.produce(SYNCED, sequence=sequence) for sequence in range(BATCHES_REMEMBERED + 1)]
+    again = harness.produce(SYNCED, sequence=0)
+    both = harness.produce(USUAL, SYNCED, sequence=0)
+    assert not any(answers) and not again and not both
+    harness.settle()
+    assert codes(answers[0]) == [(OK, 0)]
+    assert codes(again) == [(ErrorCode.DUPLICATE_SEQUENCE_NUMBER, -1)]
+    assert codes(both) == [(OK, 0), (ErrorCode.DUPLICATE_SEQUENCE_NUMBER, -1)]
+    assert codes(harness.produce(SYNCED, sequence=0)) == [(ErrorCode.DUPLICATE_SEQUENCE_NUMBER, -1)]
+    assert codes(harness.produce(USUAL, SYNCED, sequence=0)) == [(OK, 0), (ErrorCode.DUPLICATE_SEQUENCE_NUMBER, -1)]
+    assert harness.seen(SYNCED) == BATCHES_REMEMBERED + 1
 
 
 def test_a_commit_of_offsets_waits_too(harness: ProduceHarness) -> None:

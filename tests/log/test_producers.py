@@ -14,8 +14,9 @@ from txbroker.errors import BrokerError, CorruptRecords, ErrorCode
 from txbroker.log.log import Log
 from txbroker.log.log_results import Appended, Origin
 from txbroker.log.producer_snapshots import format_snapshot, parse_snapshot
-from txbroker.log.producers import BATCHES_REMEMBERED, SEQUENCE_MAX, ProducerBatch, ProducerState
+from txbroker.log.producers import BATCHES_REMEMBERED, NO_OFFSET, SEQUENCE_MAX, ProducerBatch, ProducerState
 from txbroker.testing.simulation.memory_disk import MemoryDisk
+from txbroker.wire.batch import stamp
 
 ID = 4000
 
@@ -44,9 +45,10 @@ def test_the_last_batches_are_recognised_as_duplicates(directory: DiskPath) -> N
         assert (found.first_offset, found.last_offset) == (again.first_offset, again.last_offset)
     end = sequences.stop
     assert log.log_end_offset == end
-    for sequence in (0, 2):  # older than the batches that are kept
-        refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, log, sequence, count=2)
-    for sequence, count in ((4, 1), (5, 2), (4, 4), (end - 1, 2), (end + 1, 1)):  # neither a duplicate nor the next sequence
+    for sequence, count in ((0, 2), (2, 2), (0, 4), (3, 1)):  # older than the batches that are kept
+        earlier = send(log, sequence, count=count)
+        assert (earlier.duplicate, earlier.first_offset, earlier.last_offset) == (True, NO_OFFSET, 3)
+    for sequence, count in ((2, 3), (4, 1), (5, 2), (4, 4), (end - 1, 2), (end + 1, 1)):  # neither a duplicate nor the next sequence
         refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, log, sequence, count=count)
     assert not send(log, end).duplicate
 
@@ -69,16 +71,42 @@ def test_the_last_batches_are_duplicates_after_a_restart(directory: DiskPath, cl
         else:
             log.flush()
         log = open_log(directory, clean=clean, recovery_point=log.recovery_point, **settings_)
-    refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, log, 8)
+
+    def check_earlier() -> None:
+        if clean:
+            refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, log, 7)
+        else:
+            assert send(log, 7).first_offset == NO_OFFSET, "all batches were read"
+
+    check_earlier()
     for sequence in range(9, count):
         found = send(log, sequence)
         assert found.duplicate
         assert found.first_offset == sent.first_offset - 5 * (count - 1 - sequence)
-    refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, log, 8)
+    assert send(log, 8).first_offset == NO_OFFSET, "it was found, and is not one of the batches that are kept"
+    check_earlier()
     refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, log, count + 1)
     assert not send(log, count).duplicate
     assert send(log, 10).duplicate
-    refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, log, 9)
+    assert send(log, 9).first_offset == NO_OFFSET
+    check_earlier()
+
+
+def test_what_came_before_a_gap_is_no_duplicate(directory: DiskPath) -> None:
+    """A log that does not know a producer takes any first sequence; earlier ones may never have been there."""
+    log = open_log(directory)
+    for sequence in range(50, 50 + 2 * BATCHES_REMEMBERED):
+        send(log, sequence)
+    assert send(log, 50).first_offset == NO_OFFSET
+    refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, log, 49)
+    refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, log, 49, count=2)
+    copy = open_log(directory / "copy")
+    for sequence in (*range(BATCHES_REMEMBERED), *range(50, 50 + 2 * BATCHES_REMEMBERED)):
+        records = batch(b"v", producer_id=ID, producer_epoch=0, base_sequence=sequence)
+        stamp(records, 0, copy.log_end_offset, 0)
+        copy.append_replicated(records, now_ms=NOW)
+    assert send(copy, 51).first_offset == NO_OFFSET
+    refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, copy, 1)
 
 
 def test_batches_of_another_epoch_are_not_duplicates(directory: DiskPath) -> None:
@@ -105,7 +133,11 @@ def test_sequences_wrap_around(directory: DiskPath) -> None:
     log.close()
     log = open_log(directory)
     assert send(log, 3).duplicate
-    send(log, 4)
+    assert send(log, SEQUENCE_MAX, count=3).first_offset == 2
+    for sequence in range(4, 4 + BATCHES_REMEMBERED):
+        send(log, sequence)
+    assert send(log, SEQUENCE_MAX, count=3).first_offset == NO_OFFSET
+    refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, log, SEQUENCE_MAX - 3)
 
 
 def test_epochs(directory: DiskPath) -> None:

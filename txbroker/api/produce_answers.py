@@ -41,6 +41,8 @@ class ProduceAnswers:
             return answer
         partition, appended = outcome
         answer = success(index, appended.first_offset, appended.append_time_ms, appended.log_start_offset)
+        if appended.first_offset < 0:
+            answer.error_code = ErrorCode.DUPLICATE_SEQUENCE_NUMBER  # which clients take for success without an offset
         if self.acks and not partition.acknowledged(appended.last_offset, all_in_sync=self.acks == ACKS_ALL):
             self._waiting.append((PendingAppend(partition, partition.leadership, appended.last_offset), answer))
         return answer

@@ -44,15 +44,19 @@ class ProducerBatch(NamedTuple):
 class ProducerState:
     """One producer, by its id. `batches`: its last ones in this epoch, oldest first; `txn_first_offset`: of its open transaction.
 
-    `from_snapshot`: a snapshot keeps the last batch only, so that the log may have earlier ones than those in `batches`.
+    `first_sequence`: all from this one to the last are known to be in the log. `from_snapshot`: a snapshot keeps the last batch only, so
+    that the log may have earlier ones than those in `batches`.
     """
 
-    __slots__ = ("batches", "coordinator_epoch", "epoch", "from_snapshot", "last_timestamp", "producer_id", "txn_first_offset")
+    __slots__ = (
+        "batches", "coordinator_epoch", "epoch", "first_sequence", "from_snapshot", "last_timestamp", "producer_id", "txn_first_offset"
+    )  # fmt: skip
 
     def __init__(self, producer_id: int) -> None:
         self.producer_id = producer_id
         self.epoch = NO_EPOCH
         self.batches: list[ProducerBatch] = []
+        self.first_sequence = NO_SEQUENCE
         self.last_timestamp = -1
         self.coordinator_epoch = -1
         self.txn_first_offset = NO_OFFSET
@@ -68,6 +72,8 @@ class ProducerState:
 
     def add(self, batch: ProducerBatch) -> None:
         """Remember a batch, and forget the oldest if there are too many."""
+        if not self.batches or batch.first_sequence != (self.batches[-1].last_sequence + 1) & SEQUENCE_MAX:
+            self.first_sequence = batch.first_sequence
         self.batches.append(batch)
         if len(self.batches) > BATCHES_REMEMBERED:
             del self.batches[0]
@@ -141,7 +147,7 @@ class ProducerStates:
     # Data batches
 
     def check(self, header: BatchHeader, origin: Origin) -> ProducerBatch | None:
-        """The batch that `header` repeats, or None when it may be appended.
+        """The batch that `header` repeats, or None when it may be appended. `first_offset` is NO_OFFSET if it is not known any more.
 
         INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE. A coordinator's batches have no sequences.
         """
@@ -152,7 +158,8 @@ class ProducerStates:
             return None  # any first sequence is accepted: earlier ones may have expired
         if origin is Origin.CLIENT and header.producer_epoch == state.epoch:
             # A batch with the next expected sequence is no duplicate.
-            duplicate = _find(state, header) if header.base_sequence != add_sequence(state.last_sequence, 1) else None
+            is_next = header.base_sequence == add_sequence(state.last_sequence, 1)
+            duplicate = None if is_next else _find(state, header) or _find_earlier(state, header)
             if duplicate is not None:
                 return duplicate
         if header.producer_epoch < state.epoch:
@@ -355,3 +362,19 @@ def _find(state: ProducerState, header: BatchHeader) -> ProducerBatch | None:
         if batch.first_sequence == first and batch.last_sequence == add_sequence(first, header.last_offset_delta):
             return batch
     return None
+
+
+def _find_earlier(state: ProducerState, header: BatchHeader) -> ProducerBatch | None:
+    """A batch that was appended before the remembered ones.
+
+    A client does not wait for its batches at a previous leader, which may be silent until request.timeout.ms, before it sends more to the
+    new one. Apache Kafka refuses such a batch as out of order; clients repeat it until delivery.timeout.ms, or write it twice.
+    """
+    if not state.batches:
+        return None
+    oldest = state.batches[0]
+    below = (oldest.first_sequence - header.base_sequence) & SEQUENCE_MAX
+    if not header.last_offset_delta < below <= (oldest.first_sequence - state.first_sequence) & SEQUENCE_MAX:
+        return None
+    last_sequence = add_sequence(header.base_sequence, header.last_offset_delta)
+    return ProducerBatch(header.base_sequence, last_sequence, NO_OFFSET, oldest.first_offset - 1, -1)

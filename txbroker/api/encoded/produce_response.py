@@ -58,9 +58,9 @@ class ProduceResponses:
         return made
 
     def encoded(self, version: int, correlation_id: int, topic: TopicProduceData, index: int, appended: Appended) -> EncodedResponse | None:
-        """The response; None for a version without all of the fields."""
+        """The response; None for a version without all of the fields, and for a duplicate of unknown offsets."""
         made = self._templates.get(version) or self._template(version)
-        if made is None:
+        if made is None or appended.first_offset < 0:
             return None
         name = topic.name.encode() if made.by_name else topic.topic_id
         pack, size, (start, before_index, before_offsets, end) = made.layouts[len(name)]
@@ -94,6 +94,8 @@ class ProduceResponses:
         values: list[Any] = [size, correlation_id, start, name]
         fixed = iter(between)
         for index, appended in results:
+            if appended.first_offset < 0:
+                return None
             values += (
                 next(fixed),
                 index,

@@ -31,6 +31,7 @@ SWAPS_MIN = 3  # before a broker copies cleaned logs
 TORN_BYTES = 2  # of the end of each file
 EPOCH_END = 10  # an offset with two digits: without the last one it is another offset
 SLOW_DISK_S = 0.5
+LEARN_S = 0.3  # until the brokers know a new leader
 
 
 def run(world: World, steps: Steps, is_over: Callable[[], bool]) -> bool:
@@ -133,6 +134,26 @@ def late_roles(world: World, faults: Faults, fault: Fault) -> Steps:
             yield _after(world, fault.length_s)
 
 
+def lost_answers(world: World, faults: Faults, fault: Fault) -> Steps:
+    """What a leader answers does not reach producers. When another one leads they send more to that one, and then all of it again."""
+    written = {name for producer in world.producers for name in producer.plan.partitions}
+    found = _choose(world, fault, lambda placed: placed[0] in written and len(placed[1].isr) > 1)
+    if found is None:
+        return
+    name, state, _ = found
+    leader = world.hosts[state.leader]
+    with _cut(world.network, [(leader.name, producer.name) for producer in world.producers]):
+        yield _after(world, fault.length_s)
+        faults.end_session(leader)
+        yield lambda: _epoch(world, name) > state.leader_epoch
+        yield _after(world, LEARN_S)
+        for producer in world.producers:
+            producer.refresh()
+        yield _after(world, fault.length_s)
+        for producer in world.producers:
+            world.network.reset(leader.name, producer.name)
+
+
 def full_create(world: World, faults: Faults, fault: Fault) -> Steps:
     """A disk is full until an administrator has put a replica of a new partition there: its broker cannot take its role."""
     host = faults.target(fault)
@@ -177,7 +198,7 @@ def torn_epochs(world: World, faults: Faults, fault: Fault) -> Steps:
 
 
 DIRECTED: dict[str, Callable[[World, Faults, Fault], Steps]] = {
-    fault.__name__: fault for fault in (lag_kill, late_isr, late_failover, late_roles, full_create, clean_wipe, torn_epochs)
+    fault.__name__: fault for fault in (lag_kill, late_isr, late_failover, late_roles, lost_answers, full_create, clean_wipe, torn_epochs)
 }
 
 

@@ -244,13 +244,16 @@ class Network:
         peers = sorted({end.peer_host for end in ends})
         if not peers:
             return False
-        chosen = peers[int(which * 1000) % len(peers)]
-        for end in ends:
+        self.reset(host, peers[int(which * 1000) % len(peers)])
+        return True
+
+    def reset(self, host: str, other: str) -> None:
+        """Reset the connections between two hosts: what is on its way is lost."""
+        for end in [end for process, ends in self._ends.items() if process.host == host for end in ends]:
             peer = end.peer
-            if end.peer_host == chosen and peer is not None:
+            if end.peer_host == other and peer is not None:
                 end.break_off()
                 peer.break_off()
-        return True
 
     # Ports and connections
 

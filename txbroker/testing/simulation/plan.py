@@ -106,6 +106,7 @@ KINDS: Mapping[str, tuple[float, float, float]] = {
     "late_isr": (4.0, 1.5, 3.0),
     "late_failover": (3.0, 2.0, 8.0),
     "late_roles": (3.0, 2.0, 3.5),
+    "lost_answers": (4.0, 0.4, 2.5),
     "full_create": (3.0, 0.5, 3.0),
     "clean_wipe": (3.0, 0.5, 2.0),
     "torn_epochs": (4.0, 0.5, 3.0),

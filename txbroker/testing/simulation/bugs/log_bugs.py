@@ -8,7 +8,7 @@ from typing import Any
 from txbroker.cluster.partition import Partition
 from txbroker.cluster.refused_sequences import RefusedSequences
 from txbroker.cluster.replica_fetcher import ReplicaFetcher
-from txbroker.log import leader_epochs
+from txbroker.log import leader_epochs, producer_recovery, producers
 from txbroker.log import log as log_module
 from txbroker.log.checkpoints import parse_lines
 from txbroker.log.leader_epochs import LeaderEpochs
@@ -34,6 +34,15 @@ def follower_forgets_producers() -> list[Patch]:
     def replay_batch(*_: Any) -> None: ...
 
     return [Patch(log_module, "replay_batch", replay_batch)]
+
+
+def five_batches_known() -> list[Patch]:
+    """A log knows the last five batches of a producer: those that waited at the previous leader are refused when they are sent again."""
+    return [
+        Patch(producers, "BATCHES_REMEMBERED", 5),
+        Patch(producer_recovery, "BATCHES_REMEMBERED", 5),
+        Patch(producers, "_find_earlier", lambda state, header: None),
+    ]
 
 
 def any_first_sequence() -> list[Patch]:
@@ -145,6 +154,7 @@ BUGS: dict[str, Callable[[], list[Patch]]] = {
         duplicate_accepted,
         sequence_not_checked,
         follower_forgets_producers,
+        five_batches_known,
         any_first_sequence,
         refused_batches_forgotten,
         producers_cleared_by_truncation,

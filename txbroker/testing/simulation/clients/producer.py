@@ -79,6 +79,11 @@ class Producer:
         for lane in self._lanes:
             self._ledger.run(f"{self.name} for {lane.partition}", lane.run())
 
+    def refresh(self) -> None:
+        """Ask for the leaders again, as clients do at any time."""
+        for lane in self._lanes:
+            lane.look()
+
     @property
     def busy(self) -> list[str]:
         """The partitions with unacknowledged batches."""
@@ -126,7 +131,7 @@ class _Lane:
                 self.unacknowledged.clear()
                 continue
             if chance.random() < REFRESHED:
-                self._look()
+                self.look()
             self._send_next()
             while sum(each.broker == NOWHERE for each in self.unacknowledged) >= UNSENT_MAX:
                 self._changed = Deferred()
@@ -175,7 +180,7 @@ class _Lane:
                 return
             leader = self._leader
             if leader == NOWHERE:
-                self._look()
+                self.look()
                 return
             in_flight = sum(each.broker == leader for each in self.unacknowledged)
             # Until there is a connection the first batch waits for it: others might be sent before.
@@ -198,7 +203,8 @@ class _Lane:
             self._retry = False
             self._go_on()
 
-    def _look(self) -> None:
+    def look(self) -> None:
+        """Ask for the leader, unless that goes on already."""
         if not self._looking:
             self._looking = True
             self._ledger.run(f"{self._producer.name} looks for the leader of {self.partition}", self._refresh())
