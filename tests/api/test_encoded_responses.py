@@ -23,6 +23,7 @@ int32 = st.integers(-(2**31), 2**31 - 1)
 int64 = st.integers(-(2**63), 2**63 - 1)
 topics = st.sampled_from(["t", "orders.of.today", "\u00f6" * 3, "x" * 126, "x" * 127, "y" * 249])
 ids = st.sampled_from(IDS)
+offsets = st.one_of(st.integers(0, 2**63 - 1), st.integers(0, 2**63 - 1), st.integers(-1, 1))
 indexes = st.integers(0, 3)
 SHARED = ProduceResponses()  # its templates are made once
 
@@ -33,7 +34,7 @@ def encoded(request: type[Request], version: int, correlation_id: int, response:
 
 
 @settings(max_examples=200)
-@given(st.lists(st.tuples(st.integers(0, 13), int32, topics, ids, indexes, int64, int64, int64), max_size=6))
+@given(st.lists(st.tuples(st.integers(0, 13), int32, topics, ids, indexes, offsets, int64, int64), max_size=6))
 def test_produce(requested: list[tuple[int, int, str, bytes, int, int, int, int]]) -> None:
     responses = ProduceResponses()
     for version, correlation_id, name, topic_id, index, first, time, start in requested:
@@ -47,7 +48,7 @@ def test_produce(requested: list[tuple[int, int, str, bytes, int, int, int, int]
         assert frame(made) == encoded(ProduceRequest, version, correlation_id, ProduceResponse(responses=[topic]))
 
 
-@given(st.integers(0, 13), topics, ids, st.lists(st.tuples(indexes, int64, int64, int64), min_size=2, max_size=PARTITIONS_MAX + 2))
+@given(st.integers(0, 13), topics, ids, st.lists(st.tuples(indexes, offsets, int64, int64), min_size=2, max_size=PARTITIONS_MAX + 2))
 def test_produce_to_several_partitions(version: int, name: str, topic_id: bytes, results: list[tuple[int, int, int, int]]) -> None:
     data = TopicProduceData(name=name, topic_id=topic_id, partition_data=[])
     appended = [(index, Appended(first, first, time, start)) for index, first, time, start in results]

@@ -72,24 +72,22 @@ def test_the_last_batches_are_duplicates_after_a_restart(directory: DiskPath, cl
             log.flush()
         log = open_log(directory, clean=clean, recovery_point=log.recovery_point, **settings_)
 
-    def check_earlier() -> None:
-        if clean:
-            refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, log, 7)
+    def check_earlier(sequence: int) -> None:
+        if clean or segment_bytes == 250:
+            refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, log, sequence)
         else:
-            assert send(log, 7).first_offset == NO_OFFSET, "all batches were read"
+            assert send(log, sequence).first_offset == NO_OFFSET, "all batches were read, and no snapshot"
 
-    check_earlier()
+    check_earlier(8)
     for sequence in range(9, count):
         found = send(log, sequence)
         assert found.duplicate
         assert found.first_offset == sent.first_offset - 5 * (count - 1 - sequence)
-    assert send(log, 8).first_offset == NO_OFFSET, "it was found, and is not one of the batches that are kept"
-    check_earlier()
+    check_earlier(8)
     refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, log, count + 1)
     assert not send(log, count).duplicate
     assert send(log, 10).duplicate
-    assert send(log, 9).first_offset == NO_OFFSET
-    check_earlier()
+    check_earlier(9)
 
 
 def test_what_came_before_a_gap_is_no_duplicate(directory: DiskPath) -> None:
@@ -107,6 +105,47 @@ def test_what_came_before_a_gap_is_no_duplicate(directory: DiskPath) -> None:
         copy.append_replicated(records, now_ms=NOW)
     assert send(copy, 51).first_offset == NO_OFFSET
     refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, copy, 1)
+
+
+@pytest.mark.parametrize("sequences", [(0, 5), (*range(990, 1000), 2000), (7, 3), (*range(20), 30)])
+def test_a_gap_between_the_batches_that_are_kept(directory: DiskPath, sequences: tuple[int, ...]) -> None:
+    """A follower copies what the cleaner, or the expiry of a producer, has left."""
+    log = open_log(directory)
+    for sequence in sequences:
+        records = batch(b"v", producer_id=ID, producer_epoch=0, base_sequence=sequence)
+        stamp(records, 0, log.log_end_offset, 0)
+        log.append_replicated(records, now_ms=NOW)
+    last = sequences[-1]
+    for sequence in {1, 2, 4, 7, 8, 15, 50, 989, last - 1, last + 2, last + 3, last + 15, SEQUENCE_MAX} - set(sequences) - {last + 1}:
+        refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, log, sequence)
+    assert not send(log, last + 1).duplicate
+
+
+def test_a_batch_of_the_next_lap_is_no_duplicate(directory: DiskPath) -> None:
+    """After 2^31 sequence numbers 2 comes again. It is out of order as long as 0 is missing."""
+    log = open_log(directory)
+    send(log, 0)
+    state = ProducerState(ID)
+    state.take_epoch(0)
+    state.add(ProducerBatch(0, SEQUENCE_MAX - BATCHES_REMEMBERED, 0, 0, NOW))
+    for sequence in range(SEQUENCE_MAX - BATCHES_REMEMBERED + 1, SEQUENCE_MAX + 1):
+        state.add(ProducerBatch(sequence, sequence, 0, 0, NOW))
+    log.producers.restore(state, None)
+    refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, log, 2)
+    assert send(log, SEQUENCE_MAX - BATCHES_REMEMBERED).first_offset == NO_OFFSET
+    assert not send(log, 0).duplicate
+
+
+def test_a_marker_ends_what_counts_as_repeated(directory: DiskPath) -> None:
+    """librdkafka uses the sequence numbers of an aborted transaction again in the same epoch, for other records."""
+    log = open_log(directory)
+    for sequence in range(BATCHES_REMEMBERED + 5):
+        send(log, sequence, transactional=True)
+    assert send(log, 0, transactional=True).first_offset == NO_OFFSET
+    end_transaction(log, ID, committed=False)
+    refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, log, 0, transactional=True)
+    send(log, BATCHES_REMEMBERED + 5, transactional=True)
+    refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, log, 0, transactional=True)
 
 
 def test_batches_of_another_epoch_are_not_duplicates(directory: DiskPath) -> None:
@@ -133,11 +172,19 @@ def test_sequences_wrap_around(directory: DiskPath) -> None:
     log.close()
     log = open_log(directory)
     assert send(log, 3).duplicate
-    assert send(log, SEQUENCE_MAX, count=3).first_offset == 2
-    for sequence in range(4, 4 + BATCHES_REMEMBERED):
+    send(log, 4)
+
+
+def test_early_batches_are_recognised_over_the_wrap(directory: DiskPath) -> None:
+    log = open_log(directory)
+    send(log, SEQUENCE_MAX - 2, count=2)
+    send(log, SEQUENCE_MAX, count=3)
+    for sequence in range(2, 2 + BATCHES_REMEMBERED):
         send(log, sequence)
-    assert send(log, SEQUENCE_MAX, count=3).first_offset == NO_OFFSET
+    for sequence, count in ((SEQUENCE_MAX - 2, 2), (SEQUENCE_MAX, 3)):
+        assert send(log, sequence, count=count).first_offset == NO_OFFSET
     refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, log, SEQUENCE_MAX - 3)
+    refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, log, SEQUENCE_MAX, count=4)
 
 
 def test_epochs(directory: DiskPath) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from tests.log.support import NOW, append, batch, corrupt, end_transaction, entries, fill, headers, names, open_log, rows, values
 from tests.support.fakes.disk_path import DiskPath
+from tests.support.fakes.faulty_disk import FaultyDisk, Killed
 from txbroker.log.log import Log
 from txbroker.testing.simulation.memory_disk import MemoryDisk
 
@@ -98,14 +99,14 @@ def test_what_is_read_again_counts_as_unsynced(directory: DiskPath) -> None:
     assert [segment.base_offset for segment in log.segments] == [0, 7, 15]
 
 
-@pytest.mark.parametrize("truncated", ["by recovery", "by the log"])
+@pytest.mark.parametrize("truncated", ["by recovery", "by a recovery that is killed", "by the log"])
 def test_deleted_segments_do_not_return_after_what_was_cut(truncated: str) -> None:
     """A loss of power after a truncation may bring deleted segments back, but not without the end of the segment before them."""
     for seed in range(30):
         disk = MemoryDisk()
         directory = DiskPath(disk, "/data").made()
         _, everything = made(directory)
-        log = open_log(directory, clean=False, later=lambda delay_ms, job: None)
+        log = open_log(directory, clean=False, later=lambda *_: None)
         log.flush()
         assert [segment.base_offset for segment in log.segments] == [0, 7, 15]
         if truncated == "by the log":
@@ -113,6 +114,11 @@ def test_deleted_segments_do_not_return_after_what_was_cut(truncated: str) -> No
         else:
             end = (directory / f"{7:020d}.log").size()
             (directory / f"{7:020d}.log").truncate(end - 1)
+            if truncated == "by a recovery that is killed":
+                killed = FaultyDisk(disk)
+                killed.fail("sync", error=Killed)
+                with pytest.raises(Killed):
+                    open_log(directory, disk=killed, clean=False)
             assert crashed(directory).log_end_offset < 15
         disk.power_cut(random.Random(seed))
         again = crashed(directory)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 
 from tests.log.support import NOW, append, end_transaction, entries, fill, headers, names, open_log, rows, values
 from tests.support.fakes.disk_path import DiskPath
+from tests.support.fakes.faulty_disk import FaultyDisk
 from tests.support.fakes.worker import Worker
+from txbroker.errors import OutOfResources, StorageError
 from txbroker.log.log import Log
 from txbroker.wire.batch import read_header
 
@@ -22,6 +26,30 @@ def check_indexes(log: Log, path: DiskPath) -> None:
     recovered = open_log(path, clean=False, index_interval_bytes=log.config.index_interval_bytes)
     recovered.close()
     assert index_files(path) == before
+
+
+@pytest.mark.parametrize("fully", [False, True])
+def test_a_truncation_that_cannot_be_synced_is_an_error_of_the_disk(directory: DiskPath, fully: bool) -> None:
+    """It is done in part. After a lack of descriptors alone, which passes, the directory would stay online."""
+    disk = FaultyDisk(directory.disk)
+    log = open_log(directory, disk=disk, later=lambda *_: None)
+    for _ in range(3):
+        fill(log, 4)
+        log.roll(NOW)
+    disk.fail("sync", path=str(directory), error=errno.EMFILE)
+    with pytest.raises(StorageError, match="could not be truncated") as caught:
+        log.truncate_fully_at(3, now_ms=NOW) if fully else log.truncate_to(3)
+    assert not isinstance(caught.value, OutOfResources)
+    recovered = open_log(directory, clean=False)
+    assert values(recovered) == [] if fully else len(values(recovered)) <= 4
+
+
+def test_empty_segments_are_dropped_without_a_sync(directory: DiskPath) -> None:
+    """A new follower begins where its leader's log begins."""
+    disk = FaultyDisk(directory.disk)
+    log = open_log(directory, disk=disk, later=lambda *_: None)
+    log.truncate_fully_at(100, now_ms=NOW)
+    assert log.log_start_offset == 100 and not disk.paths("sync")
 
 
 @pytest.mark.parametrize("target", range(13))

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from txbroker.errors import ErrorCode
+from txbroker.log import producers
 from txbroker.names import TopicPartition
 from txbroker.testing.simulation.clients.cluster_client import ClusterClient
 from txbroker.testing.simulation.clients.producer import ProducerPlan
@@ -17,7 +18,7 @@ from txbroker.wire.messages.produce import ProduceRequest
 
 
 def test_a_batch_is_repeated_while_the_log_remembers_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A log remembers the last batches of a producer only: at most four may follow one that is to be sent again, as with real clients."""
+    """At most four batches may follow one that is to be sent again to the same leader, as with real clients: Kafka's logs know no more."""
     send, sent = ClusterClient.send, [0]
 
     async def losing(client: ClusterClient, broker_id: int, request: Any, **options: Any) -> Any:
@@ -29,6 +30,8 @@ def test_a_batch_is_repeated_while_the_log_remembers_it(monkeypatch: pytest.Monk
         return response
 
     monkeypatch.setattr(ClusterClient, "send", losing)
+    monkeypatch.setattr(producers, "BATCHES_REMEMBERED", 5)
+    monkeypatch.setattr(producers, "_find_earlier", lambda state, header: None)
     producer = ProducerPlan((TopicPartition("t0", 0),), acks=-1, idempotent=True, in_flight=5, pause_s=0.03, records_max=1)
     result, world = run_plan(replace(draw_plain(1), faults=(), producers=(producer,), latency_s=0.02))
     assert result.violation is None, result.violation

@@ -30,6 +30,7 @@ class ProduceAnswers:
         self.acks = acks
         self.refused: BrokerError | None = None
         self._waiting: list[tuple[PendingAppend, PartitionProduceResponse]] = []
+        self._duplicates = 0
         self._record_errors = 0
 
     def add(self, index: int, outcome: Outcome) -> PartitionProduceResponse:
@@ -43,6 +44,7 @@ class ProduceAnswers:
         answer = success(index, appended.first_offset, appended.append_time_ms, appended.log_start_offset)
         if appended.first_offset < 0:
             answer.error_code = ErrorCode.DUPLICATE_SEQUENCE_NUMBER  # which clients take for success without an offset
+            self._duplicates += 1
         if self.acks and not partition.acknowledged(appended.last_offset, all_in_sync=self.acks == ACKS_ALL):
             self._waiting.append((PendingAppend(partition, partition.leadership, appended.last_offset), answer))
         return answer
@@ -51,6 +53,8 @@ class ProduceAnswers:
         self, response: ProduceResponse, purgatory: Purgatory, timeout_ms: int, errors: Errors
     ) -> ProduceResponse | Deferred[ProduceResponse]:
         """The response, or a Deferred of it if a partition cannot be acknowledged yet. Errors of waiting partitions go to `errors`."""
+        if self._duplicates:
+            errors[ErrorCode.DUPLICATE_SEQUENCE_NUMBER] += self._duplicates
         waiting = self._waiting
         if not waiting:
             return response

@@ -72,12 +72,12 @@ class ProducerIds:
     def _refuse(self, failure: Failure) -> None:
         self._allocating = False
         waiting, self._waiting = self._waiting, []
-        problem = failure.getErrorMessage()
+        problem = f"{type(failure.value).__name__}: {failure.getErrorMessage()}"
         code, level = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, logging.ERROR
         if failure.check(NoSpaceInStore):  # which the tree has logged
             code, level = ErrorCode.KAFKA_STORAGE_ERROR, logging.DEBUG
         elif failure.check(ConnectionLost, SessionExpired):
-            problem, level = "the metadata store cannot be reached", logging.WARNING
+            level = logging.WARNING
         log.log(level, "failed to allocate a block of producer ids, %s must retry: %s", amount(len(waiting), "producer"), problem)
         for result in waiting:
             result.errback(BrokerError(code, f"No block of producer ids could be allocated: {problem}"))

@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from txbroker.errors import BrokerError, CorruptRecords, ErrorCode
+from txbroker.errors import BrokerError, CorruptRecords, ErrorCode, StorageError
 from txbroker.log.cleaner.cleaning_job import LastRecord
 from txbroker.log.disk import Disk
 from txbroker.log.file_names import PARTITION_METADATA
@@ -428,8 +428,14 @@ class Log(LocalLog):
 
     def _drop_before_writing(self, segments: Sequence[Segment]) -> None:
         """Drop segments, durably: after a loss of power they must not follow on what is cut or written next. Few truncations have any."""
+        has_records = any(segment.size for segment in segments)
         self._drop(list(segments))
-        self._disk.sync(self.directory)
+        try:
+            if has_records:
+                self._disk.sync(self.directory)
+        except StorageError as error:
+            # The log is truncated in part: the directory must go offline, also for lack of descriptors.
+            raise StorageError(f"{self.topic_partition} could not be truncated: {error}") from error
 
     def _end_at(self, end: int) -> None:
         self.log_end_offset = end

@@ -24,7 +24,7 @@ class Origin(Enum):
 class Appended:
     """The result of an append. Offsets of the first and last record; for a duplicate those of the original append.
 
-    A duplicate whose offsets are not known any more has -1 as the first, and as the last one a later offset than its own.
+    A duplicate whose offsets are not known any more has -1 as the first, and as the last one at least its own.
     `append_time_ms` is -1 unless the topic stamps LogAppendTime.
     """
 

@@ -34,8 +34,6 @@ def find_batches(state: ProducerState, segments: Sequence[Segment]) -> bool:
         if add_sequence(batch.last_sequence, 1) != (earlier or known)[0].first_sequence:
             break
         earlier.insert(0, batch)
-    if earlier and state.first_sequence == known[0].first_sequence:
-        state.first_sequence = earlier[0].first_sequence
     state.batches = (earlier + known)[-BATCHES_REMEMBERED:]
     return bool(earlier)
 

@@ -114,6 +114,7 @@ def _state(entry: ProducerEntry) -> ProducerState:
         last_sequence, delta = entry.last_sequence, entry.offset_delta
         first_sequence = (last_sequence - delta) & SEQUENCE_MAX if last_sequence != NO_SEQUENCE else NO_SEQUENCE
         state.add(ProducerBatch(first_sequence, last_sequence, entry.last_offset - delta, entry.last_offset, entry.timestamp))
+    state.run = 0  # a marker may have come after it
     return state
 
 

@@ -21,7 +21,7 @@ NO_SEQUENCE = -1
 NO_OFFSET = -1
 SEQUENCE_MAX = 2**31 - 1
 # An idempotent client has at most five batches in flight on a connection, but it does not wait for those at the previous leader before it
-# sends five more to the new one. Kafka's ProducerStateEntry has five: then it refuses the first ones, and clients write all of them twice.
+# sends more to the new one. Kafka's ProducerStateEntry has five.
 BATCHES_REMEMBERED = 10
 VERIFICATIONS_MAX = 10_000  # of one partition; beyond, the oldest is void, and its producer has to abort its transaction
 
@@ -44,19 +44,19 @@ class ProducerBatch(NamedTuple):
 class ProducerState:
     """One producer, by its id. `batches`: its last ones in this epoch, oldest first; `txn_first_offset`: of its open transaction.
 
-    `first_sequence`: all from this one to the last are known to be in the log. `from_snapshot`: a snapshot keeps the last batch only, so
-    that the log may have earlier ones than those in `batches`.
+    `run`: so many sequence numbers up to the last are known to be in the log, one after the other, with no marker between them.
+    `from_snapshot`: a snapshot keeps the last batch only, so that the log may have earlier ones than those in `batches`.
     """
 
     __slots__ = (
-        "batches", "coordinator_epoch", "epoch", "first_sequence", "from_snapshot", "last_timestamp", "producer_id", "txn_first_offset"
+        "batches", "coordinator_epoch", "epoch", "from_snapshot", "last_timestamp", "producer_id", "run", "txn_first_offset"
     )  # fmt: skip
 
     def __init__(self, producer_id: int) -> None:
         self.producer_id = producer_id
         self.epoch = NO_EPOCH
         self.batches: list[ProducerBatch] = []
-        self.first_sequence = NO_SEQUENCE
+        self.run = 0
         self.last_timestamp = -1
         self.coordinator_epoch = -1
         self.txn_first_offset = NO_OFFSET
@@ -73,7 +73,8 @@ class ProducerState:
     def add(self, batch: ProducerBatch) -> None:
         """Remember a batch, and forget the oldest if there are too many."""
         if not self.batches or batch.first_sequence != (self.batches[-1].last_sequence + 1) & SEQUENCE_MAX:
-            self.first_sequence = batch.first_sequence
+            self.run = 0
+        self.run += ((batch.last_sequence - batch.first_sequence) & SEQUENCE_MAX) + 1
         self.batches.append(batch)
         if len(self.batches) > BATCHES_REMEMBERED:
             del self.batches[0]
@@ -292,6 +293,7 @@ class ProducerStates:
 
     def _close_transaction(self, state: ProducerState, marker: EndMarker) -> None:
         state.take_epoch(marker.producer_epoch)
+        state.run = 0  # librdkafka may use the sequence numbers of an aborted transaction again, for other records
         state.coordinator_epoch = max(state.coordinator_epoch, marker.coordinator_epoch)
         state.last_timestamp = marker.timestamp
         if state.txn_first_offset != NO_OFFSET:
@@ -365,16 +367,15 @@ def _find(state: ProducerState, header: BatchHeader) -> ProducerBatch | None:
 
 
 def _find_earlier(state: ProducerState, header: BatchHeader) -> ProducerBatch | None:
-    """A batch that was appended before the remembered ones.
-
-    A client does not wait for its batches at a previous leader, which may be silent until request.timeout.ms, before it sends more to the
-    new one. Apache Kafka refuses such a batch as out of order; clients repeat it until delivery.timeout.ms, or write it twice.
-    """
+    """A batch that was appended before the remembered ones: its offsets are not known any more."""
+    # A previous leader may be silent until request.timeout.ms, while the client sends any number of batches to the new one. Apache Kafka
+    # refuses the earlier ones as out of order; clients repeat them until delivery.timeout.ms, or write them twice.
     if not state.batches:
         return None
     oldest = state.batches[0]
+    remembered = (state.last_sequence + 1 - oldest.first_sequence) & SEQUENCE_MAX
     below = (oldest.first_sequence - header.base_sequence) & SEQUENCE_MAX
-    if not header.last_offset_delta < below <= (oldest.first_sequence - state.first_sequence) & SEQUENCE_MAX:
+    if not header.last_offset_delta < below <= min(state.run - remembered, SEQUENCE_MAX // 2):
         return None
     last_sequence = add_sequence(header.base_sequence, header.last_offset_delta)
     return ProducerBatch(header.base_sequence, last_sequence, NO_OFFSET, oldest.first_offset - 1, -1)

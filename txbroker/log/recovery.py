@@ -121,6 +121,8 @@ class Loader:
         names = self._parsed_names()
         if not any(mark for _, (_, _, mark) in names):
             return [(offset, suffix) for _, (offset, suffix, _) in names]
+        if any(mark == DELETED for _, (_, _, mark) in names):
+            self._disk.sync(self._directory)  # as in `_remove`, which may not have come so far
         cleaned = [offset for _, (offset, _, mark) in names if mark == CLEANED]
         swaps: list[str] = []
         for name, (offset, _, mark) in names:
@@ -204,11 +206,11 @@ class Loader:
         self._producers_end = offset
 
     def _remove(self, segments: list[Segment]) -> None:
-        for segment in segments:
-            for path in segment.mark_deleted():
-                self._disk.remove(path)
-        if segments:
+        paths = [path for segment in segments for path in segment.mark_deleted()]
+        if paths:
             self._disk.sync(self._directory)  # after a loss of power they must not follow on what is cut or written next
+        for path in paths:
+            self._disk.remove(path)
 
     # Offsets and content
 

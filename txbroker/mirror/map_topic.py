@@ -34,7 +34,9 @@ RETRY_S, RETRIES = 0.2, 150
 BATCH_BYTES = 700_000  # of keys and values, below the default of max.message.bytes
 EPOCH_MAX = 2**15 - 1
 _BYTES_MAX = 64 << 20  # of one batch, uncompressed
-_FENCED = {ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER}
+_FENCED = {
+    ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.DUPLICATE_SEQUENCE_NUMBER
+}  # fmt: skip
 
 
 class Fenced(ClientError):

@@ -17,21 +17,23 @@ SEQUENCES = 2**31
 
 @dataclass(slots=True)
 class _Producer:
-    """As the batches say. `open`: the first offset of its open transaction."""
+    """As the batches say. `run`: sequence numbers in a row, without a marker between. `open`: the first offset of its open transaction."""
 
     epoch: int = NOTHING
     sequence: int = NOTHING
+    run: int = 0
     last_offset: int = NOTHING
     open: int = NOTHING
 
     def add(self, header: BatchHeader) -> None:
         if header.producer_epoch != self.epoch:
-            self.epoch, self.sequence = header.producer_epoch, NOTHING
+            self.epoch, self.sequence, self.run = header.producer_epoch, NOTHING, 0
         if header.control:
-            self.open = NOTHING
+            self.open, self.run = NOTHING, 0
             return
         self.last_offset = header.last_offset
         if header.base_sequence >= 0:
+            self.run = (self.run if header.base_sequence == (self.sequence + 1) % SEQUENCES else 0) + header.last_offset_delta + 1
             self.sequence = (header.base_sequence + header.last_offset_delta) % SEQUENCES
         if header.transactional and self.open == NOTHING:
             self.open = header.base_offset
@@ -52,6 +54,8 @@ def problem(log: Log) -> str | None:
         if (state.epoch, state.last_sequence) != (producer.epoch, producer.sequence) and (whole or producer.sequence >= 0):
             return (f"producer {producer_id} is known with epoch {state.epoch} and sequence {state.last_sequence}, "
                     f"and its last batch has epoch {producer.epoch} and sequence {producer.sequence}")  # fmt: skip
+        if whole and state.run > producer.run:
+            return f"producer {producer_id} is known with {state.run} sequence numbers in a row, and its batches have {producer.run}"
         if whole and state.txn_first_offset != producer.open:
             return (f"the open transaction of producer {producer_id} begins at {state.txn_first_offset}, "
                     f"and its batches say {producer.open}")  # fmt: skip
