@@ -135,14 +135,20 @@ def late_roles(world: World, faults: Faults, fault: Fault) -> Steps:
 
 
 def lost_answers(world: World, faults: Faults, fault: Fault) -> Steps:
-    """What a leader answers does not reach producers. When another one leads they send more to that one, and then all of it again."""
+    """What a leader answers does not reach producers. When another one leads they send more to that one, and then all of it again.
+
+    In some cases followers do not reach it either: the next leader has none of what producers sent meanwhile.
+    """
     written = {name for producer in world.producers for name in producer.plan.partitions}
     found = _choose(world, fault, lambda placed: placed[0] in written and len(placed[1].isr) > 1)
     if found is None:
         return
-    name, state, _ = found
+    name, state, replicas = found
     leader = world.hosts[state.leader]
-    with _cut(world.network, [(leader.name, producer.name) for producer in world.producers]):
+    links = [(leader.name, producer.name) for producer in world.producers]
+    if fault.detail < 0.5:
+        links += [(world.hosts[replica].name, leader.name) for replica in replicas if replica != leader.id]
+    with _cut(world.network, links):
         yield _after(world, fault.length_s)
         faults.end_session(leader)
         yield lambda: _epoch(world, name) > state.leader_epoch
