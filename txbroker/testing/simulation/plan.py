@@ -109,7 +109,7 @@ KINDS: Mapping[str, tuple[float, float, float]] = {
     "lost_answers": (4.0, 0.4, 2.5),
     "full_create": (3.0, 0.5, 3.0),
     "clean_wipe": (3.0, 0.5, 2.0),
-    "torn_epochs": (4.0, 0.5, 3.0),
+    "torn_epochs": (8.0, 0.5, 3.0),
 }
 
 LIKELY = 0.35  # that a plan has faults of a kind
