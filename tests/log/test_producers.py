@@ -122,7 +122,7 @@ def test_a_gap_between_the_batches_that_are_kept(directory: DiskPath, sequences:
 
 
 def test_a_batch_of_the_next_lap_is_no_duplicate(directory: DiskPath) -> None:
-    """After 2^31 sequence numbers 2 comes again. It is out of order as long as 0 is missing."""
+    """Sequence numbers wrap around after 2^31-1. A batch that begins with 2 comes too early if the one that begins with 0 has failed."""
     log = open_log(directory)
     send(log, 0)
     state = ProducerState(ID)
