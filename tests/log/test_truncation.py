@@ -10,7 +10,7 @@ from tests.log.support import NOW, append, end_transaction, entries, fill, heade
 from tests.support.fakes.disk_path import DiskPath
 from tests.support.fakes.faulty_disk import FaultyDisk
 from tests.support.fakes.worker import Worker
-from txbroker.errors import OutOfResources, StorageError
+from txbroker.errors import NoSpace, OutOfResources, StorageError
 from txbroker.log.log import Log
 from txbroker.wire.batch import read_header
 
@@ -42,6 +42,28 @@ def test_a_truncation_that_cannot_be_synced_is_an_error_of_the_disk(directory: D
     assert not isinstance(caught.value, OutOfResources)
     recovered = open_log(directory, clean=False)
     assert values(recovered) == [] if fully else len(values(recovered)) <= 4
+
+
+@pytest.mark.parametrize("fully", [False, True])
+def test_a_truncation_on_a_full_disk_can_be_repeated(directory: DiskPath, fully: bool) -> None:
+    for renamed in range(4):
+        path = directory / str(renamed)
+        disk = FaultyDisk(directory.disk)
+        log = open_log(path, disk=disk, later=lambda *_: None)
+        for _ in range(4):
+            fill(log, 4)
+            log.roll(NOW)
+        log.flush()
+        expected = values(log)
+        disk.fail("rename", after=renamed, times=1, error=errno.ENOSPC)
+        with pytest.raises(NoSpace):
+            log.truncate_fully_at(3, now_ms=NOW) if fully else log.truncate_to(3)
+        killed = open_log(path.copy_to(directory / f"{renamed}-killed"), clean=False)
+        assert values(killed) == expected[: killed.log_end_offset], "no gap"
+        log.truncate_fully_at(3, now_ms=NOW) if fully else log.truncate_to(3)
+        log.flush()
+        again = open_log(path, clean=False)
+        assert values(again) == ([] if fully else expected[:3])
 
 
 def test_empty_segments_are_dropped_without_a_sync(directory: DiskPath) -> None:

@@ -30,7 +30,7 @@ class ProduceAnswers:
         self.acks = acks
         self.refused: BrokerError | None = None
         self._waiting: list[tuple[PendingAppend, PartitionProduceResponse]] = []
-        self._duplicates = 0
+        self._duplicates = 0  # that do not wait
         self._record_errors = 0
 
     def add(self, index: int, outcome: Outcome) -> PartitionProduceResponse:
@@ -44,9 +44,10 @@ class ProduceAnswers:
         answer = success(index, appended.first_offset, appended.append_time_ms, appended.log_start_offset)
         if appended.first_offset < 0:
             answer.error_code = ErrorCode.DUPLICATE_SEQUENCE_NUMBER  # which clients take for success without an offset
-            self._duplicates += 1
         if self.acks and not partition.acknowledged(appended.last_offset, all_in_sync=self.acks == ACKS_ALL):
             self._waiting.append((PendingAppend(partition, partition.leadership, appended.last_offset), answer))
+        elif answer.error_code:
+            self._duplicates += 1
         return answer
 
     def respond(
@@ -101,9 +102,10 @@ class _Replicated:
             outcome = append.outcome(all_in_sync=self._all_in_sync)
             if outcome is None:
                 still.append((append, answer))
-            elif outcome:
-                answer.error_code = outcome
-                self._errors[outcome] += 1
+            else:
+                answer.error_code = outcome or answer.error_code
+                if answer.error_code:
+                    self._errors[ErrorCode(answer.error_code)] += 1
         self._waiting = still
         if still:
             return False

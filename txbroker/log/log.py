@@ -414,7 +414,7 @@ class Log(LocalLog):
         self.generation += 1
         at = bisect_right(self._bases, offset) - 1
         if at + 1 < len(self.segments):
-            self._drop_before_writing(self.segments[at + 1 :])
+            self._drop_before_writing(self.segments[at + 1 :], has_records=True)  # had them, if there are none now
         found = self.segments[at].find(offset)
         end = offset
         if found is not None:
@@ -426,15 +426,14 @@ class Log(LocalLog):
         replay_range(self.producers, self.segments, known, end)
         return True
 
-    def _drop_before_writing(self, segments: Sequence[Segment]) -> None:
+    def _drop_before_writing(self, segments: Sequence[Segment], *, has_records: bool) -> None:
         """Drop segments, durably: after a loss of power they must not follow on what is cut or written next. Few truncations have any."""
-        has_records = any(segment.size for segment in segments)
-        self._drop(list(segments))
+        self._drop(segments[::-1])  # the last one first: if this is interrupted, the others follow on each other
         try:
             if has_records:
                 self._disk.sync(self.directory)
         except StorageError as error:
-            # The log is truncated in part: the directory must go offline, also for lack of descriptors.
+            # The segments are gone and the rest is not cut: the directory must go offline, also for lack of descriptors.
             raise StorageError(f"{self.topic_partition} could not be truncated: {error}") from error
 
     def _end_at(self, end: int) -> None:
@@ -446,7 +445,7 @@ class Log(LocalLog):
     def truncate_fully_at(self, offset: int, *, now_ms: int) -> None:
         """Remove everything; the empty log starts and ends at `offset`."""
         self.generation += 1
-        self._drop_before_writing(self.segments)
+        self._drop_before_writing(self.segments, has_records=self.size > 0)
         self._new_segment(offset, now_ms)
         self._unsynced = {self.directory}
         self.leader_epochs.clear()

@@ -72,7 +72,8 @@ class ProducerState:
 
     def add(self, batch: ProducerBatch) -> None:
         """Remember a batch, and forget the oldest if there are too many."""
-        if not self.batches or batch.first_sequence != (self.batches[-1].last_sequence + 1) & SEQUENCE_MAX:
+        last = self.last_sequence
+        if last == NO_SEQUENCE or batch.first_sequence != (last + 1) & SEQUENCE_MAX:
             self.run = 0
         self.run += ((batch.last_sequence - batch.first_sequence) & SEQUENCE_MAX) + 1
         self.batches.append(batch)

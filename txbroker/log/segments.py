@@ -71,11 +71,12 @@ class Segments:
             self._open_segments.opened(closed)
 
     def drop(self, dropped: Iterable[Segment], delay_ms: int) -> None:
-        """Take segments out, and the producers' snapshots of their offsets."""
+        """Take segments out, and the producers' snapshots of their offsets. After a StorageError they are still in the list."""
         dropped = list(dropped)
+        removed = [path for segment in dropped for path in segment.mark_deleted()]
         gone = set(map(id, dropped))
         self._put([segment for segment in self.all if id(segment) not in gone])
-        self._remove_later([path for segment in dropped for path in segment.mark_deleted()] + self._lost_snapshots(dropped), delay_ms)
+        self._remove_later(removed + self._lost_snapshots(dropped), delay_ms)
 
     def replace(self, base_offsets: Sequence[int], size: int, config: LogConfig, now_ms: int) -> bool:
         """Replace consecutive closed segments by one of `size` bytes whose files are marked `.cleaned`; False if they are not in the list.
