@@ -26,7 +26,7 @@ IN_FLIGHT = 72  # requests of all connections, whatever the number of brokers
 DEPTH = 4
 SECONDS = 4.0
 FIRST_RECORDS_MAX_S, WARM_UP_MAX_S = 600.0, 300.0
-STILL_RISING, STEADY_RUNS = 1.05, 8  # with several Java brokers on two cores the rate can stand still for 12 s, and then double
+STILL_RISING, STEADY_RUNS = 1.05, 8  # three runs of the same rate ended the warm-up of several Java brokers too early
 IDLE_S = 5.0
 CURVES = (
     Curve("memory per broker", "MB", 0),

@@ -53,7 +53,7 @@ class ProduceAnswers:
     def respond(
         self, response: ProduceResponse, purgatory: Purgatory, timeout_ms: int, errors: Errors
     ) -> ProduceResponse | Deferred[ProduceResponse]:
-        """The response, or a Deferred of it if a partition cannot be acknowledged yet. Errors of waiting partitions go to `errors`."""
+        """The response, or a Deferred of it if a partition cannot be acknowledged yet. `errors` counts the codes that are set here."""
         if self._duplicates:
             errors[ErrorCode.DUPLICATE_SEQUENCE_NUMBER] += self._duplicates
         waiting = self._waiting

@@ -157,7 +157,7 @@ class PartitionWriter:
             answer: ProduceResponse = leader.call(request, version_max=by_name)
             (result,) = answer.responses[0].partition_responses
             if result.error_code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
-                self._is_written()  # unless another process has written on
+                self._is_written()  # ReplayStopped if another process has written on
                 return 0, -1
             return result.error_code, result.base_offset
 

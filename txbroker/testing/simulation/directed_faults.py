@@ -135,7 +135,7 @@ def late_roles(world: World, faults: Faults, fault: Fault) -> Steps:
 
 
 def lost_answers(world: World, faults: Faults, fault: Fault) -> Steps:
-    """What a leader answers does not reach producers. When another one leads they send more to that one, and then all of it again.
+    """A leader's answers do not reach producers. They send more to the next leader, and then the unanswered batches again.
 
     In some cases followers do not reach it either: the next leader has none of what producers sent meanwhile.
     """
