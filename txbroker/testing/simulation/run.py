@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import multiprocessing
 import os
 import sys
@@ -55,6 +56,7 @@ def silence() -> None:
     """Of ended processes nothing is reported. What they leave is cleared away after each run, which looks at nothing older than this."""
     gc.freeze()
     sys.unraisablehook = lambda _: None
+    logging.getLogger("txbroker").addHandler(logging.NullHandler())  # without any handler, errors go to stderr
     if isinstance(globalLogBeginner, LogBeginner):
         ignore: Any = lambda _: None  # noqa: E731
         globalLogBeginner.beginLoggingTo([ignore], discardBuffer=True, redirectStandardIO=False)
