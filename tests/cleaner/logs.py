@@ -52,7 +52,7 @@ class LogMaker:
         self.segments = [MadeSegment(0)]
         self.next_offset = 0
         self.aborted: list[AbortedTransaction] = []
-        self.producers: dict[int, LastRecord] = {}
+        self._producers: dict[int, list[LastRecord]] = {}
         self._open: dict[int, int] = {}
         self._sequences: dict[int, int] = {}
 
@@ -72,10 +72,15 @@ class LogMaker:
         self.next_offset += len(records)
         if producer_id >= 0:
             self._sequences[producer_id] = sequence + len(records)
-            self.producers[producer_id] = LastRecord(producer_id, 0, self.next_offset - 1)
+            last = LastRecord(producer_id, 0, self.next_offset - 1)
+            self._producers[producer_id] = [last] if transactional else [*self._producers.get(producer_id, ())[-2:], last]
             if transactional:
                 self._open.setdefault(producer_id, base)
         return base
+
+    @property
+    def producers(self) -> tuple[LastRecord, ...]:
+        return tuple(last for of_one in self._producers.values() for last in of_one)
 
     def old(self, records: list[tuple[bytes | None, bytes | None, int]], *, magic: int, **options: Any) -> None:
         made = [Record(self.next_offset + number, timestamp if magic else -1, key, value)
@@ -91,7 +96,7 @@ class LogMaker:
         first = self._open.pop(producer_id, None)
         if first is not None and not committed:
             self.aborted.append(AbortedTransaction(producer_id, first, self.next_offset, self.next_offset + 1))
-        self.producers[producer_id] = LastRecord(producer_id, 0, -1)
+        self._producers[producer_id] = [LastRecord(producer_id, 0, -1)]
         self.next_offset += 1
 
     def roll(self) -> None:
@@ -129,7 +134,7 @@ class LogMaker:
                       for made, end in zip(self.segments, ends, strict=True) if made.base_offset < uncleanable and made.content)
         job = CleaningJob(directory=str(directory), topic="t", partition=0, segments=spans, log_start_offset=0,
                           log_end_offset=self.next_offset, first_dirty_offset=0, first_uncleanable_offset=uncleanable,
-                          producers=tuple(self.producers.values()), now_ms=NOW, seed=1234567, settings=replace(SETTINGS, **settings))
+                          producers=self.producers, now_ms=NOW, seed=1234567, settings=replace(SETTINGS, **settings))
         return replace(job, **changes)
 
 

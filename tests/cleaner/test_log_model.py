@@ -18,6 +18,7 @@ from txbroker.log.cleaner.cleaning_job import CleaningJob, Done, Event, Failed, 
 from txbroker.log.cleaner.compaction_order import CompactionOrder
 from txbroker.log.cleaner.compaction_pass import run_job
 from txbroker.log.log import Log
+from txbroker.log.producers import BATCHES_REMEMBERED
 from txbroker.testing.simulation.memory_disk import MemoryDisk
 from txbroker.wire.compression import Codec
 from txbroker.wire.records import Record, build
@@ -92,11 +93,11 @@ class CompactedLog(RuleBasedStateMachine):
         self.sent.append((self.sequence, number, base))
         self.sequence += number
 
-    @rule()
-    def produce_again(self) -> None:
-        """A client that got no response sends its last batch again, after any cleaning."""
-        if self.sent and self.sent[-1][2] >= self.start:
-            sequence, number, offset = self.sent[-1]
+    @rule(back=st.integers(1, BATCHES_REMEMBERED))
+    def produce_again(self, back: int) -> None:
+        """A client that got no response sends one of its last batches again, after any cleaning."""
+        if back <= len(self.sent) and self.sent[-back][2] >= self.start:
+            sequence, number, offset = self.sent[-back]
             records = [Record(index, self.now, b"a", b"idempotent") for index in range(number)]
             made = memoryview(bytearray(build(records, producer_id=77, producer_epoch=0, base_sequence=sequence)))
             found = self.log.append(made, leader_epoch=0, now_ms=self.now)

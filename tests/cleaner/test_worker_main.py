@@ -54,7 +54,7 @@ def test_producers_are_read_from_the_lines_before_a_job(tmp_path: Path) -> None:
     others = [LastRecord(number, 0, 5) for number in range(1000, 1000 + PRODUCERS_PER_LINE)]
     sizes = []
     with started_worker() as (worker, jobs, events, _):
-        for known in ([], others, [*others, *log.producers.values()], []):
+        for known in ([], others, [*others, *log.producers], []):
             jobs.writelines(f"{line}\n" for line in [*producer_lines(iter(known)), job])
             jobs.flush()
             sizes += [event.size for event in until_done(events) if isinstance(event, GroupCleaned)]

@@ -212,3 +212,21 @@ def test_a_topic_is_deleted_although_the_disk_of_a_replica_was_full() -> None:
     cluster.result(report_log_dir_failure(cluster.brokers[2].tree, 2))  # it asks for its roles again
     assert cluster.result(cluster.observer.children(node_paths.TOPICS)) == []
     assert cluster.result(cluster.observer.children(node_paths.DELETE_TOPICS)) == []
+
+
+@pytest.mark.parametrize("turns", range(40))
+def test_a_replica_gets_its_role_while_the_deletion_of_its_topic_begins(turns: int) -> None:
+    """Its disk was full, so the deletion does not ask its broker; the answer to the role then says that it is online."""
+    cluster = cluster_of(1, 2)
+    full = cluster.brokers[2]
+    full.roles_error = lambda _: ErrorCode.KAFKA_STORAGE_ERROR
+    cluster.create_topic("t", (1, 2))
+    full.roles_error = lambda _: 0
+    reported = report_log_dir_failure(full.tree, 2)
+    for _ in range(turns):
+        cluster.turns.step()
+    deleted = cluster.admin.delete("t")
+    cluster.result(reported)
+    cluster.result(deleted)
+    assert cluster.result(cluster.observer.children(node_paths.TOPICS)) == []
+    assert not full.roles

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.log.support import NOW, append, batch, committed_rows, corrupt, end_transaction, marker, names, open_log, values
 from tests.support.fakes.disk_path import DiskPath
 from txbroker.errors import BrokerError, CorruptRecords, ErrorCode
+from txbroker.log.cleaner.rewriting import emptied
 from txbroker.log.log import Log
 from txbroker.log.log_results import Appended, Origin
 from txbroker.log.producer_snapshots import format_snapshot, parse_snapshot
@@ -88,6 +89,37 @@ def test_the_last_batches_are_duplicates_after_a_restart(directory: DiskPath, cl
     assert not send(log, count).duplicate
     assert send(log, 10).duplicate
     check_earlier(9)
+
+
+def test_cleaning_keeps_the_batches_that_a_producer_may_send_again(directory: DiskPath) -> None:
+    log = open_log(directory)
+    for sequence in range(BATCHES_REMEMBERED + 4):
+        send(log, sequence)
+    end = log.log_end_offset
+    assert [last.data_offset for last in log.last_records()] == [*range(end - 1, end - 1 - BATCHES_REMEMBERED, -1)]
+    for sequence in (0, 1):
+        send(log, sequence, epoch=1, transactional=True)
+    end_transaction(log, ID, epoch=1, committed=True)
+    assert [last.data_offset for last in log.last_records()] == [end + 1], "no batch of an ended transaction is sent again"
+    for sequence in (2, 3):
+        send(log, sequence, epoch=1, transactional=True)
+    assert [last.data_offset for last in log.last_records()] == [end + 4, end + 3]
+    end_transaction(log, ID, epoch=2, committed=True)
+    assert list(log.last_records()) == [(ID, 2, NO_OFFSET)]
+
+
+def test_a_control_batch_without_its_marker_has_the_epoch_and_ends_the_transaction(directory: DiskPath) -> None:
+    """The cleaner has removed the marker, and keeps its batch for the epoch."""
+    log = open_log(directory)
+    send(log, 0, epoch=3, transactional=True)
+    control = bytearray(marker(ID, epoch=4, committed=True))
+    stamp(control, 0, 1, 0)
+    log.append_replicated(memoryview(emptied(control, 0)), now_ms=NOW)
+    for again in (log, open_log(directory, clean=False)):
+        state = again.producers.get(ID)
+        assert state is not None and (state.epoch, state.last_timestamp) == (4, NOW)
+        assert again.last_stable_offset(again.log_end_offset) == 2
+        refused(ErrorCode.INVALID_PRODUCER_EPOCH, again, 1, epoch=3, transactional=True)
 
 
 def test_what_came_before_a_gap_is_no_duplicate(directory: DiskPath) -> None:

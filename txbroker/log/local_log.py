@@ -75,7 +75,7 @@ class LocalLog:
         self._disk = disk
         self._later = later
         self._random_below = random_below
-        self._unsynced: set[str] = {directory} if loaded.changed else set()
+        self._unsynced = loaded.unsynced
         self._syncing: list[FlushPlan] = []
 
     @property

@@ -20,6 +20,9 @@ def replay_batch(producers: ProducerStates, buffer: Buffer, position: int, heade
     if not header.control:
         producers.update(header, header.base_offset)
         return None
+    if not header.count:
+        producers.end_cleaned_transaction(header)
+        return None
     try:
         marker = read_marker(buffer, position, header)
     except BrokerError:

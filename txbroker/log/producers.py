@@ -80,6 +80,16 @@ class ProducerState:
         if len(self.batches) > BATCHES_REMEMBERED:
             del self.batches[0]
 
+    def repeatable_ends(self) -> list[int]:
+        """The last offsets of the remembered batches that the producer may send again; of its last batch in any case, NO_OFFSET if none."""
+        ends, counted = [self.last_offset], 0
+        for batch, later in zip(self.batches[-2::-1], self.batches[::-1], strict=False):
+            counted += ((later.last_sequence - later.first_sequence) & SEQUENCE_MAX) + 1
+            if counted >= self.run:
+                break
+            ends.append(batch.last_offset)
+        return ends
+
     def take_epoch(self, epoch: int) -> None:
         """Another epoch has other sequences."""
         if epoch != self.epoch:
@@ -291,6 +301,15 @@ class ProducerStates:
         if marker.committed:
             return None
         return AbortedTransaction(marker.producer_id, first_offset, offset, next(iter(self._open), offset + 1))
+
+    def end_cleaned_transaction(self, header: BatchHeader) -> None:
+        """A control batch whose marker compaction has removed: it stays because it has the producer's last epoch."""
+        state = self._states.get(header.producer_id)
+        if state is None:
+            state = self._states[header.producer_id] = ProducerState(header.producer_id)
+        elif self.capture is not None:
+            self.capture.changes(state)
+        self._close_transaction(state, EndMarker(header.producer_id, header.producer_epoch, NO_EPOCH, True, header.max_timestamp))
 
     def _close_transaction(self, state: ProducerState, marker: EndMarker) -> None:
         state.take_epoch(marker.producer_epoch)

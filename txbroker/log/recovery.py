@@ -33,7 +33,7 @@ logger = logging.getLogger("txbroker.log")
 
 @dataclass(slots=True)
 class Loaded:
-    """The parts of a log and its offsets. `changed`: files were created that a flush must make durable."""
+    """The parts of a log and its offsets. `unsynced`: paths of what was written, which a flush must make durable."""
 
     segments: list[Segment]
     leader_epochs: LeaderEpochs
@@ -42,7 +42,7 @@ class Loaded:
     log_start_offset: int
     log_end_offset: int
     recovery_point: int
-    changed: bool
+    unsynced: set[str]
 
 
 class Loader:
@@ -72,7 +72,7 @@ class Loader:
         self._interrupted = interrupted
         self._topic_partition = topic_partition
         self._segments: list[Segment] = []
-        self._changed = False
+        self._unsynced: set[str] = set() if clean else {directory}
         self._epochs_found = False
         self._producers = ProducerStates(topic_partition, producer_id_expiration_ms)
 
@@ -111,7 +111,7 @@ class Loader:
             log_start_offset=log_start_offset,
             log_end_offset=log_end_offset,
             recovery_point=recovery_point,
-            changed=self._changed or not self._clean,
+            unsynced=self._unsynced,
         )
 
     # Files
@@ -156,7 +156,7 @@ class Loader:
         # Log files first: if one has its final name already, only the other files of its segment must be renamed.
         for name in sorted(names, key=lambda name: name not in logs):
             self._disk.rename(f"{self._directory}/{name}", f"{self._directory}/{name.removesuffix(SWAP)}")
-        self._changed = True
+        self._unsynced.add(self._directory)
 
     def _covered(self, name: str) -> tuple[int, int]:
         """The offsets of a `.log.swap` file, as [base, end)."""
@@ -198,7 +198,7 @@ class Loader:
         """Begin an empty log, without producers."""
         segment = self._segment(offset)
         segment.create()
-        self._changed = True
+        self._unsynced.add(self._directory)
         self._segments = [segment]
         self._snapshots.keep_only(lambda _: False)
         self._leader_epochs.clear()
@@ -232,6 +232,7 @@ class Loader:
         logger.warning("%s: reading %s in full: %s", self._topic_partition, segment.path(LOG), problem)
         self._recovery_point = min(self._recovery_point, segment.base_offset)
         self._clean = False
+        self._unsynced.add(self._directory)
 
     def _load_producers(self, end: int) -> int:
         return self._snapshots.load(self._producers, self._log_start_offset, end, self._now_ms)
@@ -296,6 +297,7 @@ class Loader:
             segment.cut_file(position)
         segment.txn_index.replace(aborted)
         segment.seal()
+        self._unsynced.update(segment.index_paths())  # a later recovery may begin above them
         return end, not problem
 
     def _out_of_place(self, segment: Segment, header: EntryHeader, end: int) -> str:

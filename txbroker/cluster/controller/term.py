@@ -425,7 +425,9 @@ class ControllerTerm:
         for code, count in refused.items():
             log.warning("broker %d refused its role in %s: %s", broker_id, amount(count, "partition"), code)
         self.context.offline[broker_id] = (before - opened) | failed
-        if before & opened - failed:
+        if back := before & opened - failed:
+            if any(topic_partition.topic in self.context.deleting for topic_partition in back):
+                self._deletions.resume([broker_id])  # it was offline when the deletion began
             await self.elect_led_offline()
         if failed - before:
             log.warning("broker %d: the log directories of %s failed", broker_id, amount(len(failed - before), "partition"))

@@ -43,7 +43,8 @@ class BatchFilter:
         self._has_horizon: Flags = batches.attributes & DELETE_HORIZON != 0
         self._horizon_past: Flags = self._has_horizon & (batches.base_timestamp <= self._job.now_ms)
         self._unchanged: Flags = batches.last_offset >= self._job.first_uncleanable_offset
-        self._stays_empty: Flags = rules.is_last_of_producer(batches) | (batches.last_offset + 1 == self._job.first_uncleanable_offset)
+        is_end = batches.last_offset + 1 == self._job.first_uncleanable_offset
+        self._stays_empty: Flags = rules.is_known_of_producer(batches) | is_end
         # Batches that are removed as a whole; the others are filtered by record.
         self._removed: Flags = np.zeros(len(batches), dtype=np.bool_)
         self._may_remove = self._judge_transactions()

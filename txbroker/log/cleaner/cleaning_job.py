@@ -40,7 +40,7 @@ class SegmentSpan(NamedTuple):
 
 
 class LastRecord(NamedTuple):
-    """The last record of an active producer; `data_offset` is -1 when it is a transaction marker."""
+    """The end of a batch that an active producer may send again, or of its last one; -1 if only a transaction marker is known."""
 
     producer_id: int
     producer_epoch: int

@@ -40,18 +40,20 @@ class FilterRules:
         self.report = report
         self.map_end = keys.end_offset
         self.horizon = job.now_ms + job.settings.delete_retention_ms
-        ordered = sorted(job.producers)
-        self._producer_ids = np.array([last.producer_id for last in ordered], dtype=np.int64)
-        self._producer_epochs = np.array([last.producer_epoch for last in ordered], dtype=np.int64)
-        self._producer_offsets = np.array([last.data_offset for last in ordered], dtype=np.int64)
+        data = sorted(last.data_offset for last in job.producers if last.data_offset >= 0)
+        markers = sorted((last.producer_id, last.producer_epoch) for last in job.producers if last.data_offset < 0)
+        self._data_offsets = np.array(data, dtype=np.int64)
+        self._marker_ids = np.array([producer_id for producer_id, _ in markers], dtype=np.int64)
+        self._marker_epochs = np.array([epoch for _, epoch in markers], dtype=np.int64)
 
-    def is_last_of_producer(self, batches: Batches) -> Flags:
-        """Which batches are the last of an active producer: without them its sequence or epoch would be lost."""
-        if not len(self._producer_ids):
-            return np.zeros(len(batches), dtype=np.bool_)
-        where = np.minimum(np.searchsorted(self._producer_ids, batches.producer_id), len(self._producer_ids) - 1)
-        known = (self._producer_ids[where] == batches.producer_id) & (batches.producer_id >= 0)
-        offset = self._producer_offsets[where]
-        marker = (batches.attributes & CONTROL != 0) & (batches.producer_epoch == self._producer_epochs[where])
-        flags: Flags = known & np.where(offset >= 0, batches.last_offset == offset, marker)
+    def is_known_of_producer(self, batches: Batches) -> Flags:
+        """Which batches an active producer may send again, or are its last: without them its sequences or its epoch would be lost."""
+        flags = np.zeros(len(batches), dtype=np.bool_)
+        if len(self._data_offsets):
+            where = np.minimum(np.searchsorted(self._data_offsets, batches.last_offset), len(self._data_offsets) - 1)
+            flags |= (self._data_offsets[where] == batches.last_offset) & (batches.producer_id >= 0)
+        if len(self._marker_ids):
+            where = np.minimum(np.searchsorted(self._marker_ids, batches.producer_id), len(self._marker_ids) - 1)
+            known = (self._marker_ids[where] == batches.producer_id) & (batches.producer_epoch == self._marker_epochs[where])
+            flags |= known & (batches.attributes & CONTROL != 0)
         return flags

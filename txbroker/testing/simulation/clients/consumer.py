@@ -148,7 +148,8 @@ class Consumer:
                         self.records += 1
                         position = record.offset + 1
             elif header.control and aborted is not None:
-                aborted.marker(header, next(iter(records)))
+                for marker in records:  # none if the cleaner has removed it and kept its batch
+                    aborted.marker(header, marker)
             position = max(position, header.last_offset + 1)
             at += size
         self._ledger.history.polled(self.name, partition, found, began_poll, read_committed=self.plan.read_committed)
