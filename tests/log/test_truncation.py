@@ -6,7 +6,7 @@ import errno
 
 import pytest
 
-from tests.log.support import NOW, append, end_transaction, entries, fill, headers, names, open_log, rows, values
+from tests.log.support import NOW, append, batch, end_transaction, entries, fill, headers, names, open_log, rows, values
 from tests.support.fakes.disk_path import DiskPath
 from tests.support.fakes.faulty_disk import FaultyDisk
 from tests.support.fakes.worker import Worker
@@ -56,14 +56,39 @@ def test_a_truncation_on_a_full_disk_can_be_repeated(directory: DiskPath, fully:
         log.flush()
         expected = values(log)
         disk.fail("rename", after=renamed, times=1, error=errno.ENOSPC)
-        with pytest.raises(NoSpace):
+        with pytest.raises(StorageError) as caught:
             log.truncate_fully_at(3, now_ms=NOW) if fully else log.truncate_to(3)
+        assert isinstance(caught.value, NoSpace) == (renamed == 0), "if something has changed, the log cannot be used until a restart"
         killed = open_log(path.copy_to(directory / f"{renamed}-killed"), clean=False)
         assert values(killed) == expected[: killed.log_end_offset], "no gap"
+        if renamed == 0:
+            append(log, b"a leader may append before")
+            log.flush()
+            assert values(open_log(path.copy_to(directory / "led"), clean=False)) == [*expected, b"a leader may append before"]
+        else:
+            log = open_log(path, clean=False, disk=disk, later=lambda *_: None)
         log.truncate_fully_at(3, now_ms=NOW) if fully else log.truncate_to(3)
         log.flush()
         again = open_log(path, clean=False)
         assert values(again) == ([] if fully else expected[:3])
+
+
+def test_leader_epochs_are_truncated_on_a_full_disk(directory: DiskPath) -> None:
+    """Their file stays until the next batch, whatever its epoch."""
+    for replicated in (False, True):
+        path = directory / str(replicated)
+        disk = FaultyDisk(directory.disk)
+        log = open_log(path, disk=disk)
+        append(log, b"1", leader_epoch=4)
+        append(log, b"2", b"3", leader_epoch=5)
+        disk.fail("replace", times=1, error=errno.ENOSPC)
+        assert log.truncate_to(1)
+        assert list(open_log(path.copy_to(directory / f"{replicated}-killed"), clean=False).leader_epochs) == [(4, 0)]
+        if replicated:
+            log.append_replicated(batch(b"2", b"3", base_offset=1, leader_epoch=4), now_ms=NOW)
+        else:
+            append(log, b"2", b"3", leader_epoch=4)
+        assert list(open_log(path, clean=False).leader_epochs) == [(4, 0)]
 
 
 def test_empty_segments_are_dropped_without_a_sync(directory: DiskPath) -> None:

@@ -125,13 +125,17 @@ class LeaderEpochs:
         return EpochEnd(self._epochs[at - 1] if at else epoch, self._starts[at])
 
     def truncate_from_end(self, offset: int) -> None:
-        """The log ends at `offset` now: remove epochs that begin there or later."""
+        """The log ends at `offset` now: remove epochs that begin there or later.
+
+        On a full disk the file keeps them, and `written` is above `latest`, until a batch is appended. A start removes them, too.
+        """
         if not self._starts or self._starts[-1] < offset:
             return
         while self._starts and self._starts[-1] >= offset:
             self._starts.pop()
             self._epochs.pop()
-        self.write()
+        with suppress(OutOfResources):
+            self.write()
 
     def truncate_from_start(self, offset: int) -> None:
         """The log begins at `offset` now: of the epochs that began earlier only the last stays, and begins there."""
@@ -146,7 +150,8 @@ class LeaderEpochs:
     def clear(self) -> None:
         if self._epochs:
             self._epochs, self._starts = [], []
-            self.write()
+            with suppress(OutOfResources):  # as in `truncate_from_end`
+                self.write()
 
     def write(self) -> None:
         """Replace the file, not synced."""

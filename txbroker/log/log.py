@@ -9,12 +9,13 @@ from __future__ import annotations
 import logging
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 
-from txbroker.errors import BrokerError, CorruptRecords, ErrorCode, StorageError
+from txbroker.errors import BrokerError, CorruptRecords, ErrorCode, OutOfResources, StorageError
 from txbroker.log.cleaner.cleaning_job import LastRecord
 from txbroker.log.disk import Disk
-from txbroker.log.file_names import PARTITION_METADATA
+from txbroker.log.file_names import LOG, PARTITION_METADATA
 from txbroker.log.flush import FlushPlan
 from txbroker.log.leader_epochs import LeaderEpochs
 from txbroker.log.local_log import LocalLog
@@ -278,6 +279,8 @@ class Log(LocalLog):
             return
         start, end = run[0][0], run[-1][0] + run[-1][1].size
         active = self.segments[-1]
+        if self.leader_epochs.written > self.leader_epochs.latest:
+            self.leader_epochs.write()
         for _, header in run:
             if header.leader_epoch > self.leader_epochs.latest:
                 self.leader_epochs.assign(header.leader_epoch, first_offset_of(header))
@@ -391,12 +394,13 @@ class Log(LocalLog):
     # Cleaning
 
     def last_records(self) -> Iterator[LastRecord]:
-        """The last record of each known producer: cleaning keeps its batch, for the sequence numbers.
+        """The last records of each known producer: cleaning keeps their batches, for the sequence numbers.
 
-        Producers may change between two of them; one that does has its last record at that moment.
+        Producers may change between two of them; one that does has its last records at that moment.
         """
         for state in list(self.producers):
-            yield LastRecord(state.producer_id, state.epoch, state.last_offset)
+            for last_offset in state.repeatable_ends():
+                yield LastRecord(state.producer_id, state.epoch, last_offset)
 
     # Truncation
 
@@ -411,30 +415,52 @@ class Log(LocalLog):
         if offset < self._bases[0]:
             self.truncate_fully_at(offset, now_ms=self.segments[-1].created_ms)
             return True
-        self.generation += 1
         at = bisect_right(self._bases, offset) - 1
-        if at + 1 < len(self.segments):
-            self._drop_before_writing(self.segments[at + 1 :], has_records=True)  # had them, if there are none now
         found = self.segments[at].find(offset)
-        end = offset
-        if found is not None:
-            end = min(offset, found.base_offset)
-            self.segments[at].cut(found.position, end)
-        self._end_at(end)
-        self._snapshots.keep_only(lambda snapshot: snapshot <= end)
-        known = self._snapshots.load(self.producers, self.log_start_offset, end, None)
-        replay_range(self.producers, self.segments, known, end)
+        end = min(offset, found.base_offset) if found is not None else offset
+        self.generation += 1
+        dropped = self.segments[at + 1 :]
+        if dropped:
+            self._drop_before_writing(dropped, has_records=True)  # had them, if there are none now
+        with self._whole_or_offline(begun=bool(dropped)):
+            if found is not None:
+                self.segments[at].cut_file(found.position)
+        with self._whole_or_offline():
+            if found is not None:
+                self.segments[at].cut_indexes(end)
+            self._end_at(end)
+            self._snapshots.keep_only(lambda snapshot: snapshot <= end)
+            known = self._snapshots.load(self.producers, self.log_start_offset, end, None)
+            replay_range(self.producers, self.segments, known, end)
         return True
 
-    def _drop_before_writing(self, segments: Sequence[Segment], *, has_records: bool) -> None:
-        """Drop segments, durably: after a loss of power they must not follow on what is cut or written next. Few truncations have any."""
-        self._drop(segments[::-1])  # the last one first: if this is interrupted, the others follow on each other
+    @contextmanager
+    def _whole_or_offline(self, *, begun: bool = True) -> Iterator[None]:
+        """A truncation that has begun and does not end leaves files that differ from what is known of them: the directory goes offline.
+
+        Without this it would stay online after a lack of space or descriptors.
+        """
         try:
+            yield
+        except StorageError as error:
+            if not begun and isinstance(error, OutOfResources):
+                raise
+            raise StorageError(f"{self.topic_partition} could not be truncated: {error}") from error
+
+    def _drop_before_writing(self, segments: Sequence[Segment], *, has_records: bool) -> None:
+        """Drop segments, durably: after a loss of power they must not follow on what is cut or written next. Few truncations have any.
+
+        After OutOfResources nothing has changed.
+        """
+        last = segments[-1].path(LOG)
+        try:
+            self._drop(segments[::-1])  # the last one first: if this is interrupted, the others follow on each other
+        except OutOfResources:
+            with self._whole_or_offline(begun=self._disk.size(last) is None):
+                raise
+        with self._whole_or_offline():
             if has_records:
                 self._disk.sync(self.directory)
-        except StorageError as error:
-            # The segments are gone and the rest is not cut: the directory must go offline, also for lack of descriptors.
-            raise StorageError(f"{self.topic_partition} could not be truncated: {error}") from error
 
     def _end_at(self, end: int) -> None:
         self.log_end_offset = end
@@ -446,13 +472,14 @@ class Log(LocalLog):
         """Remove everything; the empty log starts and ends at `offset`."""
         self.generation += 1
         self._drop_before_writing(self.segments, has_records=self.size > 0)
-        self._new_segment(offset, now_ms)
-        self._unsynced = {self.directory}
-        self.leader_epochs.clear()
-        self.producers.clear()
-        self._snapshots.keep_only(lambda _: False)
-        self._end_at(offset)
-        self.log_start_offset = offset
+        with self._whole_or_offline():
+            self._new_segment(offset, now_ms)
+            self._unsynced = {self.directory}
+            self.leader_epochs.clear()
+            self.producers.clear()
+            self._snapshots.keep_only(lambda _: False)
+            self._end_at(offset)
+            self.log_start_offset = offset
 
     # Durability
 

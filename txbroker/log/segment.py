@@ -348,22 +348,21 @@ class Segment:
 
     # Truncating and removing
 
-    def cut(self, position: int, offset: int) -> None:
-        """Truncate the file at `position`, before the batch of `offset`, and the indexes at `offset`."""
-        self.offset_index.truncate_to(offset)
-        self.time_index.truncate_to(offset)
-        self.txn_index.truncate_to(offset)
-        self.cut_file(position)
-        self._bytes_since_index = 0
-        if position == 0:
-            self._first_timestamp = None
-        self._max_timestamp = self._scan_max_timestamp()
-
     def cut_file(self, position: int) -> None:
-        """Truncate the file only, while indexes are being rebuilt."""
+        """Truncate the file only: the indexes are cut or rebuilt afterwards."""
         self.file.truncate(position)
         self.size = position
         self._places.clear()
+
+    def cut_indexes(self, offset: int) -> None:
+        """Truncate the indexes at `offset`, with which the file ends now."""
+        self.offset_index.truncate_to(offset)
+        self.time_index.truncate_to(offset)
+        self.txn_index.truncate_to(offset)
+        self._bytes_since_index = 0
+        if not self.size:
+            self._first_timestamp = None
+        self._max_timestamp = self._scan_max_timestamp()
 
     def _scan_max_timestamp(self) -> tuple[int, int]:
         """The largest timestamp after a truncation: that of the last time index entry, or of a batch after it."""
