@@ -53,7 +53,12 @@ def main() -> int:
     parser.add_argument("--check", type=Path, metavar=FILE, help="check the history of an earlier run, and nothing else")
     arguments = parser.parse_args()
     if arguments.check is not None:
-        return check_file(arguments.check)
+        try:
+            return check_file(arguments.check)
+        except (OSError, ValueError) as error:
+            parser.error(f"--check needs the history of a run: {str(error).strip()}")
+    if not arguments.minutes > 0 or not 0 <= arguments.together <= 1:
+        parser.error("--minutes must be above 0, and --together from 0 to 1")
     kinds = arguments.kind.split(",")
     unknown = sorted({*kinds} - {BrokerProcess.kind, KafkaMember.kind})
     if unknown:

@@ -25,7 +25,8 @@ from txbroker.testing.simulation.run import Ran, fix_hashes, run_plan, run_seeds
 from txbroker.testing.simulation.shrink import shrink
 from txbroker.testing.simulation.workloads import draw
 
-BUG_SEEDS = 300
+SEEDS = 300
+BUG_SEEDS = 300  # of each deliberate bug
 SHOWN_MAX = 20
 LINE_MAX = 200
 
@@ -33,7 +34,7 @@ LINE_MAX = 200
 def main(arguments: Sequence[str]) -> int:
     """Run the command."""
     parser = argparse.ArgumentParser(prog="python -m txbroker.testing.simulation", description=__doc__)
-    parser.add_argument("--seeds", type=_positive, default=300, metavar="N", help="how many seeds to run (default: 300)")
+    parser.add_argument("--seeds", type=_positive, metavar="N", help=f"how many seeds to run (default: {SEEDS})")
     parser.add_argument("--first", type=int, default=1, metavar="SEED", help="the first of them (default: 1)")
     parser.add_argument("--workers", type=_positive, default=os.cpu_count() or 1, help="processes (default: all cores)")
     what = parser.add_mutually_exclusive_group()
@@ -58,11 +59,13 @@ def main(arguments: Sequence[str]) -> int:
     if chosen.bugs:
         bugs = [chosen.bug] if chosen.bug else list(BUGS)
         return _find_bugs(bugs, range(chosen.first, chosen.first + chosen.bug_seeds), chosen.workers, table=chosen.table)
-    return _run(range(chosen.first, chosen.first + chosen.seeds), chosen.workers, chosen.bug or "")
+    return _run(range(chosen.first, chosen.first + (chosen.seeds or SEEDS)), chosen.workers, chosen.bug or "")
 
 
 def _one_plan(chosen: argparse.Namespace) -> Plan | None:
     """The plan of --seed or --plan; None without these. BadUsage."""
+    if chosen.bugs and chosen.seeds:
+        raise BadUsage("--bugs needs --bug-seeds instead of --seeds")
     if chosen.output and not chosen.shrink:
         raise BadUsage("--output needs --shrink")
     if chosen.seed is not None:
@@ -81,10 +84,9 @@ def _one_plan(chosen: argparse.Namespace) -> Plan | None:
 
 
 def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{value} is not positive")
-    return value
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
+    return int(text)
 
 
 def _run(seeds: range, workers: int, bug: str) -> int:
@@ -102,7 +104,7 @@ def _run(seeds: range, workers: int, bug: str) -> int:
     _progress("")
     print(totals.text(time.monotonic() - begun_s))
     if failed:
-        see = f"python -m txbroker.testing.simulation --seed {failed[0]} --shrink"
+        see = f"python -m txbroker.testing.simulation --seed {failed[0]}{f' --bug {bug}' if bug else ''} --shrink"
         print(f"violations in {amount(len(failed), 'seed')}; see one, and write a small plan of it to a file, with: {see}")
     return 1 if failed else 0
 

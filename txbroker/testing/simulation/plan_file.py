@@ -13,7 +13,7 @@ from typing import Any
 
 from txbroker.config.topics import validate_topic_configs
 from txbroker.errors import BrokerError, ConfigError
-from txbroker.names import TopicPartition
+from txbroker.names import INTERNAL_TOPICS, TopicPartition, check_topic_name
 from txbroker.testing.simulation.bugs import BUGS
 from txbroker.testing.simulation.clients.administrator import REQUESTS
 from txbroker.testing.simulation.hosts import OWN_SETTINGS, configuration
@@ -21,6 +21,15 @@ from txbroker.testing.simulation.plan import KINDS, Plan
 from txbroker.testing.simulation.plan_values import BadPlan, from_plain, to_plain
 
 BROKERS_MAX, PARTITIONS_MAX = 9, 100
+DURATION_MAX_S = 3600.0
+COUNT_MAX = 1000
+RANGES: dict[str, tuple[float, float]] = {  # of the fields of clients
+    **dict.fromkeys(("tombstones", "restarts", "again", "aborted", "abandoned", "leaves", "silent"), (0, 1)),
+    **dict.fromkeys(("records_max", "batches_max", "members", "replicas", "brokers"), (1, COUNT_MAX)),
+    **dict.fromkeys(("timeout_ms", "session_timeout_ms", "rebalance_timeout_ms"), (1, DURATION_MAX_S * 1000)),
+    "acks": (-1, 1), "in_flight": (1, 5), "keys": (0, COUNT_MAX), "first_sequence": (0, 2**31 - 1), "bytes_max": (1, 2**31 - 1),
+    "wait_ms": (0, DURATION_MAX_S * 1000), "versions": (1, 2), "rivals": (1, 2),
+}  # fmt: skip
 INVARIANTS = tuple(f"I{number}" for number in range(1, 14))
 
 
@@ -77,14 +86,24 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _check(plan: Plan) -> None:
     """What the types of the fields do not say."""
-    if not 1 <= plan.brokers <= BROKERS_MAX:
-        raise BadPlan("brokers", f"must be from 1 to {BROKERS_MAX}, not {plan.brokers}")
-    if plan.duration_s <= 0:
-        raise BadPlan("duration_s", f"must be above 0, not {plan.duration_s}")
+    _in_range("brokers", plan.brokers, 1, BROKERS_MAX)
+    _in_range("duration_s", plan.duration_s, 0.001, DURATION_MAX_S)
+    _in_range("latency_s", plan.latency_s, 0, DURATION_MAX_S)
+    _in_range("session_timeout_s", plan.session_timeout_s, 0.001, DURATION_MAX_S)
     if plan.bug:
         _one_of("bug", plan.bug, BUGS)
     _check_settings(plan)
+    if not plan.topics:
+        raise BadPlan("topics", "must not be empty")
+    names: set[str] = set()
     for at, topic in enumerate(plan.topics):
+        try:
+            check_topic_name(topic.name)
+        except BrokerError as error:
+            raise BadPlan(f"topics[{at}].name", str(error)) from None
+        if topic.name in names or topic.name in INTERNAL_TOPICS:
+            raise BadPlan(f"topics[{at}].name", f"{topic.name} is there twice, or is a topic of the brokers; use another name")
+        names.add(topic.name)
         numbers = (topic.partitions, PARTITIONS_MAX), (topic.replicas, plan.brokers), (topic.min_in_sync, topic.replicas)
         if not all(1 <= number <= most for number, most in numbers):
             needed = f"1 to {PARTITIONS_MAX} partitions, as many brokers as replicas, and min_in_sync from 1 to replicas"
@@ -93,8 +112,9 @@ def _check(plan: Plan) -> None:
         _one_of(f"faults[{at}].kind", fault.kind, KINDS)
         if fault.target >= plan.brokers:
             raise BadPlan(f"faults[{at}].target", f"must be one of the {plan.brokers} brokers")
-        if min(fault.at_s, fault.length_s, fault.detail) < 0:
-            raise BadPlan(f"faults[{at}]", "its numbers must not be negative")
+        _in_range(f"faults[{at}].at_s", fault.at_s, 0, DURATION_MAX_S)
+        _in_range(f"faults[{at}].length_s", fault.length_s, 0, DURATION_MAX_S)
+        _in_range(f"faults[{at}].detail", fault.detail, 0, 1)
     if plan.left_out is not None and plan.left_out >= plan.brokers:
         raise BadPlan("left_out", f"must be one of the {plan.brokers} brokers")
     _check_clients(plan)
@@ -105,8 +125,10 @@ def _check_clients(plan: Plan) -> None:
     for key, value in _work(plan):
         if isinstance(value, TopicPartition) and value not in known:
             raise BadPlan(key, f"the plan has no partition {value}; add its topic to topics")
-        if key.endswith("_s") and value <= 0:
-            raise BadPlan(key, f"must be above 0, not {value}")
+        if key.endswith("_s"):
+            _in_range(key, value, 0.001, DURATION_MAX_S)
+        if (known_range := RANGES.get(key.rpartition(".")[2])) and isinstance(value, int | float):
+            _in_range(key, value, *known_range)
         if value == ():
             raise BadPlan(key, "must not be empty")
     for at, administrator in enumerate(plan.administrators):
@@ -140,6 +162,11 @@ def _work(plan: Plan) -> Iterator[tuple[str, Any]]:
                 yield key, value
                 if isinstance(value, tuple) and not isinstance(value, TopicPartition):
                     yield from ((key, one) for one in value)
+
+
+def _in_range(key: str, value: float, least: float, most: float) -> None:
+    if not least <= value <= most:  # false for NaN, too
+        raise BadPlan(key, f"must be from {least} to {most}, not {value}")
 
 
 def _one_of(key: str, value: str, known: Collection[str]) -> None:
