@@ -147,6 +147,8 @@ def in_transaction(**fields: Any) -> Plan:
     (Plan().commit(5).commit(7, FAILED).fetch(5), ""),
     (Plan().commit(5).commit(7, UNKNOWN).fetch(5).fetch(7), ""),
     (Plan().commit(7, UNKNOWN).commit(5).fetch(7), ""),
+    (Plan().commit(5).commit(7, UNKNOWN).fetch(7).fetch(5), "lost-commit"),
+    (Plan().commit(5).commit(7, UNKNOWN).commit(7, UNKNOWN).fetch(7).commit(8).fetch(7), ""),
     (Plan().commit(5).fetch(6), "unexpected-commit"),
     (Plan().commit(5, began=1, ended=9).commit(7, began=2, ended=8).fetch(5, began=10, ended=11), ""),
     (Plan().commit(5, transaction="x").end("x").fetch(5), ""),

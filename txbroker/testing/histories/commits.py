@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from txbroker.testing.histories.anomaly import Anomaly
 from txbroker.testing.histories.index import History
-from txbroker.testing.histories.operations import NO_OFFSET, Commit, End, Outcome
+from txbroker.testing.histories.operations import NO_OFFSET, Commit, End, FetchedCommit, Outcome
 
 
 class _Attempt:
@@ -26,11 +26,19 @@ class _Attempt:
         self.ended = ended if outcome is Outcome.OK else None
 
 
+def _first_fetched(all_fetched: Iterable[FetchedCommit]) -> dict[int, int]:
+    """When the first fetch of each offset had ended."""
+    ends: dict[int, int] = {}
+    for fetched in all_fetched:
+        ends[fetched.offset] = min(fetched.ended, ends.get(fetched.offset, fetched.ended))
+    return ends
+
+
 def check(history: History) -> Iterator[Anomaly]:
     """lost-commit, unexpected-commit.
 
     An offset may be fetched if it was committed before the fetch ended, and no other commit came after that one and ended before the
-    fetch began. A commit without an answer may take effect at any later time.
+    fetch began. A commit without an answer may take effect at any later time; one that is fetched has done so.
     """
     for (group, of), all_fetched in history.fetched.items():
         name = f"{group} {of[0]}-{of[1]}"
@@ -39,7 +47,11 @@ def check(history: History) -> Iterator[Anomaly]:
         by_offset: dict[int, list[_Attempt]] = defaultdict(list)
         for attempt in attempts:
             by_offset[attempt.offset].append(attempt)
-        sure = sorted((attempt.ended, attempt.began, attempt.offset) for attempt in attempts if attempt.ended is not None)
+        sure = [(attempt.ended, attempt.began, attempt.offset) for attempt in attempts if attempt.ended is not None]
+        for offset, fetched_end in sorted(_first_fetched(all_fetched).items()):
+            if len(by_offset[offset]) == 1 and by_offset[offset][0].ended is None:
+                sure.append((fetched_end, by_offset[offset][0].began, offset))
+        sure.sort()
         ends = [ended for ended, _, _ in sure]
         last: list[tuple[int, int]] = []  # of the commits up to each one, the latest beginning, and its offset
         for _, began, offset in sure:
