@@ -129,7 +129,7 @@ class CompactedLog(RuleBasedStateMachine):
         job = CleaningJob(
             directory=log.directory, topic="orders", partition=3, segments=tuple(log.closed_below(found.first_uncleanable_offset)),
             log_start_offset=log.log_start_offset, log_end_offset=end, first_dirty_offset=found.first_dirty_offset,
-            first_uncleanable_offset=found.first_uncleanable_offset, producers=tuple(log.last_records()), now_ms=self.now,
+            first_uncleanable_offset=found.first_uncleanable_offset, producers=tuple(log.last_records(self.now)), now_ms=self.now,
             seed=next(_seeds), settings=SETTINGS.__class__(**{
                 **{name: getattr(SETTINGS, name) for name in SETTINGS.__slots__}, "map_bytes": self.map_bytes,
                 "segment_bytes": log.config.segment_bytes, "delete_retention_ms": RETENTION_MS, "strategy": self.strategy}))

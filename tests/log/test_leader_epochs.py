@@ -112,3 +112,17 @@ def test_epochs_follow_truncations_and_deletions(directory: DiskPath) -> None:
     append(log, b"x", leader_epoch=9)
     log = open_log(directory, clean=False, log_start_offset=50)
     assert list(log.leader_epochs) == [(9, 50)]
+
+
+def test_recovery_corrects_entries_that_the_batches_contradict(directory: DiskPath) -> None:
+    """A loss of power may keep the file of before a truncation, and what was appended after it."""
+    log = open_log(directory)
+    for epoch in (4, 4, 4, 6, 6):
+        append(log, b"x", leader_epoch=epoch)
+    log.flush()
+    path = directory / "leader-epoch-checkpoint"
+    right = path.read_text()
+    for wrong in ("0\n2\n4 0\n5 1\n", "0\n3\n4 0\n5 2\n6 3\n", "0\n2\n4 0\n6 4\n", "0\n2\n4 0\n6 2\n", "0\n1\n6 0\n"):
+        path.write_text(wrong)
+        assert list(open_log(directory, clean=False).leader_epochs) == [(4, 0), (6, 3)]
+        assert path.read_text() == right

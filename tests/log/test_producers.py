@@ -15,7 +15,7 @@ from txbroker.log.cleaner.rewriting import emptied
 from txbroker.log.log import Log
 from txbroker.log.log_results import Appended, Origin
 from txbroker.log.producer_snapshots import format_snapshot, parse_snapshot
-from txbroker.log.producers import BATCHES_REMEMBERED, NO_OFFSET, SEQUENCE_MAX, ProducerBatch, ProducerState
+from txbroker.log.producers import BATCHES_REMEMBERED, NO_OFFSET, REPEATABLE_MS, SEQUENCE_MAX, ProducerBatch, ProducerState
 from txbroker.testing.simulation.memory_disk import MemoryDisk
 from txbroker.wire.batch import stamp
 
@@ -91,35 +91,62 @@ def test_the_last_batches_are_duplicates_after_a_restart(directory: DiskPath, cl
     check_earlier(9)
 
 
-def test_cleaning_keeps_the_batches_that_a_producer_may_send_again(directory: DiskPath) -> None:
+def kept(log: Log, now_ms: int = NOW) -> list[int]:
+    """The ends of the batches that a cleaning at `now_ms` keeps."""
+    return [last.data_offset for last in log.last_records(now_ms)]
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["closed", "killed"])
+def test_cleaning_keeps_the_batches_that_a_producer_may_send_again(directory: DiskPath, clean: bool) -> None:
     log = open_log(directory)
     for sequence in range(BATCHES_REMEMBERED + 4):
         send(log, sequence)
     end = log.log_end_offset
-    assert [last.data_offset for last in log.last_records()] == [*range(end - 1, end - 1 - BATCHES_REMEMBERED, -1)]
-    for sequence in (0, 1):
-        send(log, sequence, epoch=1, transactional=True)
-    end_transaction(log, ID, epoch=1, committed=True)
-    assert [last.data_offset for last in log.last_records()] == [end + 1], "no batch of an ended transaction is sent again"
-    for sequence in (2, 3):
-        send(log, sequence, epoch=1, transactional=True)
-    assert [last.data_offset for last in log.last_records()] == [end + 4, end + 3]
-    end_transaction(log, ID, epoch=2, committed=True)
-    assert list(log.last_records()) == [(ID, 2, NO_OFFSET)]
+    last = [*range(end - 1, end - 1 - BATCHES_REMEMBERED, -1)]
+    assert kept(log) == last
+    assert kept(log, NOW + REPEATABLE_MS + 1) == last[:1], "clients have given up"
+    log.roll(NOW)
+    log.close() if clean else log.flush()
+    log = open_log(directory, clean=clean, recovery_point=log.recovery_point)
+    assert kept(log) == last, "also of a producer from a snapshot, which has one batch"
 
 
-def test_a_control_batch_without_its_marker_has_the_epoch_and_ends_the_transaction(directory: DiskPath) -> None:
-    """The cleaner has removed the marker, and keeps its batch for the epoch."""
+def test_cleaning_keeps_the_last_batch_of_a_producer_with_transactions(directory: DiskPath) -> None:
     log = open_log(directory)
-    send(log, 0, epoch=3, transactional=True)
-    control = bytearray(marker(ID, epoch=4, committed=True))
-    stamp(control, 0, 1, 0)
-    log.append_replicated(memoryview(emptied(control, 0)), now_ms=NOW)
+    for sequence in (0, 1):
+        send(log, sequence, transactional=True)
+    end_transaction(log, ID, committed=True)
+    assert kept(log) == [1], "no batch of an ended transaction is sent again"
+    end_transaction(log, ID, epoch=1, committed=True)
+    assert list(log.last_records(NOW)) == [(ID, 1, NO_OFFSET)]
+
+
+def cleaned_marker(offset: int, epoch: int) -> memoryview:
+    """A control batch whose marker the cleaner has removed."""
+    control = bytearray(marker(ID, epoch=epoch, committed=False))
+    stamp(control, 0, offset, 0)
+    return memoryview(emptied(control, 0))
+
+
+def test_a_control_batch_without_its_marker_has_the_epoch(directory: DiskPath) -> None:
+    """The cleaner keeps it for the epoch."""
+    log = open_log(directory)
+    log.append_replicated(cleaned_marker(7, epoch=4), now_ms=NOW)
     for again in (log, open_log(directory, clean=False)):
         state = again.producers.get(ID)
         assert state is not None and (state.epoch, state.last_timestamp) == (4, NOW)
-        assert again.last_stable_offset(again.log_end_offset) == 2
         refused(ErrorCode.INVALID_PRODUCER_EPOCH, again, 1, epoch=3, transactional=True)
+
+
+def test_data_of_a_transaction_whose_marker_was_cleaned_is_not_readable(directory: DiskPath) -> None:
+    """A follower that was behind has data that the leader has removed, and nothing says whether it was committed."""
+    log = open_log(directory)
+    append(log, b"x")
+    send(log, 0, epoch=3, transactional=True)
+    log.append_replicated(cleaned_marker(2, epoch=4), now_ms=NOW)
+    for again in (log, open_log(directory, clean=False)):
+        assert again.last_stable_offset(again.log_end_offset) == 1
+        assert [row[3] for row in committed_rows(again)] == [b"x"]
 
 
 def test_what_came_before_a_gap_is_no_duplicate(directory: DiskPath) -> None:

@@ -21,6 +21,7 @@ from txbroker.log.log_results import EpochEnd
 logger = logging.getLogger("txbroker.log")
 
 NO_EPOCH = -1
+NOT_WRITTEN = -2
 _EPOCH_MAX = 2**31 - 1
 _OFFSET_MAX = 2**63 - 1
 
@@ -45,7 +46,7 @@ class LeaderEpochs:
         """`intact` is False when there was a file and it was empty or damaged: the epochs must then be read from the batches.
 
         `unsynced`: the file was replaced and no flush plan includes it yet. `written`: the last epoch in the file, -1 for none; `latest`
-        may be newer, but then no batch has it.
+        may be newer, but then no batch has it. NOT_WRITTEN: the disk was full when epochs were removed, and the file still has them.
         """
         self._disk = disk
         self._path = f"{directory}/{LEADER_EPOCHS}"
@@ -112,6 +113,17 @@ class LeaderEpochs:
         self._starts.append(start)
         return True
 
+    def correct(self, epoch: int, offset: int) -> bool:
+        """A batch at `offset` has `epoch`: entries that contradict this are removed. As `note`, in memory."""
+        if epoch < 0 or self.epoch_of(offset) == epoch:
+            return False
+        while self._starts and self._starts[-1] >= offset:
+            self._starts.pop()
+            self._epochs.pop()
+        if self.latest < epoch:
+            self.note(epoch, offset)
+        return True
+
     def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochEnd:
         """The largest known epoch not above `epoch`, and where it ends; (-1, -1) for an epoch above all known ones.
 
@@ -127,15 +139,14 @@ class LeaderEpochs:
     def truncate_from_end(self, offset: int) -> None:
         """The log ends at `offset` now: remove epochs that begin there or later.
 
-        On a full disk the file keeps them, and `written` is above `latest`, until a batch is appended. A start removes them, too.
+        On a full disk the file keeps them until the next batch is appended. A start removes them, too.
         """
         if not self._starts or self._starts[-1] < offset:
             return
         while self._starts and self._starts[-1] >= offset:
             self._starts.pop()
             self._epochs.pop()
-        with suppress(OutOfResources):
-            self.write()
+        self._write_if_possible()
 
     def truncate_from_start(self, offset: int) -> None:
         """The log begins at `offset` now: of the epochs that began earlier only the last stays, and begins there."""
@@ -150,8 +161,13 @@ class LeaderEpochs:
     def clear(self) -> None:
         if self._epochs:
             self._epochs, self._starts = [], []
-            with suppress(OutOfResources):  # as in `truncate_from_end`
-                self.write()
+            self._write_if_possible()
+
+    def _write_if_possible(self) -> None:
+        try:
+            self.write()
+        except OutOfResources:
+            self.written = NOT_WRITTEN
 
     def write(self) -> None:
         """Replace the file, not synced."""

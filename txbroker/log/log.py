@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 
 from txbroker.errors import BrokerError, CorruptRecords, ErrorCode, OutOfResources, StorageError
@@ -17,7 +17,7 @@ from txbroker.log.cleaner.cleaning_job import LastRecord
 from txbroker.log.disk import Disk
 from txbroker.log.file_names import LOG, PARTITION_METADATA
 from txbroker.log.flush import FlushPlan
-from txbroker.log.leader_epochs import LeaderEpochs
+from txbroker.log.leader_epochs import NOT_WRITTEN, LeaderEpochs
 from txbroker.log.local_log import LocalLog
 from txbroker.log.log_config import LogConfig
 from txbroker.log.log_results import AbortedTransaction, Appended, AppendedTogether, EpochEnd, Later, Origin, at_once, no_jitter
@@ -41,6 +41,7 @@ from txbroker.wire.records import INT64_MAX
 
 logger = logging.getLogger("txbroker.log")
 
+SEARCHES_MAX = 20  # for batches of producers before a cleaning; each reads up to 10 MiB
 PRODUCER_ID_EXPIRATION_MS = 86_400_000  # Kafka's default of producer.id.expiration.ms
 
 
@@ -279,7 +280,7 @@ class Log(LocalLog):
             return
         start, end = run[0][0], run[-1][0] + run[-1][1].size
         active = self.segments[-1]
-        if self.leader_epochs.written > self.leader_epochs.latest:
+        if self.leader_epochs.written == NOT_WRITTEN:
             self.leader_epochs.write()
         for _, header in run:
             if header.leader_epoch > self.leader_epochs.latest:
@@ -393,13 +394,18 @@ class Log(LocalLog):
 
     # Cleaning
 
-    def last_records(self) -> Iterator[LastRecord]:
+    def last_records(self, now_ms: int) -> Iterator[LastRecord]:
         """The last records of each known producer: cleaning keeps their batches, for the sequence numbers.
 
         Producers may change between two of them; one that does has its last records at that moment.
         """
+        searches = 0
         for state in list(self.producers):
-            for last_offset in state.repeatable_ends():
+            if state.from_snapshot and state.is_repeatable(now_ms) and searches < SEARCHES_MAX:
+                searches += 1
+                with suppress(StorageError):  # the pass finds out, too
+                    find_batches(state, self.segments)
+            for last_offset in state.repeatable_ends(now_ms):
                 yield LastRecord(state.producer_id, state.epoch, last_offset)
 
     # Truncation
@@ -442,7 +448,7 @@ class Log(LocalLog):
         """
         try:
             yield
-        except StorageError as error:
+        except BrokerError as error:
             if not begun and isinstance(error, OutOfResources):
                 raise
             raise StorageError(f"{self.topic_partition} could not be truncated: {error}") from error
@@ -530,9 +536,9 @@ class Log(LocalLog):
     def rename_directory(self, directory: str) -> None:
         """Rename the log's directory, for example to `….<uuid>-delete`."""
         self._disk.rename(self.directory, directory)
+        self._unsynced = {directory, *(path.replace(self.directory, directory, 1) for path in self._unsynced)}
         self.directory = directory
         self._snapshots.directory = directory
         self.leader_epochs.move(directory)
         for segment in self.segments:
             segment.move(directory)
-        self._unsynced = {directory}

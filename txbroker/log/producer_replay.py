@@ -21,7 +21,7 @@ def replay_batch(producers: ProducerStates, buffer: Buffer, position: int, heade
         producers.update(header, header.base_offset)
         return None
     if not header.count:
-        producers.end_cleaned_transaction(header)
+        producers.take_epoch_of_cleaned_marker(header)
         return None
     try:
         marker = read_marker(buffer, position, header)

@@ -23,6 +23,7 @@ SEQUENCE_MAX = 2**31 - 1
 # An idempotent client has at most five batches in flight on a connection, but it does not wait for those at the previous leader before it
 # sends more to the new one. Kafka's ProducerStateEntry has five.
 BATCHES_REMEMBERED = 10
+REPEATABLE_MS = 600_000  # clients give up after delivery.timeout.ms, two minutes by default
 VERIFICATIONS_MAX = 10_000  # of one partition; beyond, the oldest is void, and its producer has to abort its transaction
 
 
@@ -80,15 +81,18 @@ class ProducerState:
         if len(self.batches) > BATCHES_REMEMBERED:
             del self.batches[0]
 
-    def repeatable_ends(self) -> list[int]:
-        """The last offsets of the remembered batches that the producer may send again; of its last batch in any case, NO_OFFSET if none."""
-        ends, counted = [self.last_offset], 0
-        for batch, later in zip(self.batches[-2::-1], self.batches[::-1], strict=False):
-            counted += ((later.last_sequence - later.first_sequence) & SEQUENCE_MAX) + 1
-            if counted >= self.run:
-                break
-            ends.append(batch.last_offset)
-        return ends
+    def is_repeatable(self, now_ms: int) -> bool:
+        """Whether the producer may send a batch before its last one again: not after a transaction, and not when it is silent for long."""
+        return self.coordinator_epoch < 0 and now_ms - self.last_timestamp <= REPEATABLE_MS
+
+    def repeatable_ends(self, now_ms: int) -> list[int]:
+        """The last offsets of the batches that the producer may send again, the latest first, and of its last one in any case.
+
+        [NO_OFFSET] if its last record is a transaction marker.
+        """
+        if not self.batches or not self.is_repeatable(now_ms):
+            return [self.last_offset]
+        return [batch.last_offset for batch in reversed(self.batches)]
 
     def take_epoch(self, epoch: int) -> None:
         """Another epoch has other sequences."""
@@ -302,14 +306,22 @@ class ProducerStates:
             return None
         return AbortedTransaction(marker.producer_id, first_offset, offset, next(iter(self._open), offset + 1))
 
-    def end_cleaned_transaction(self, header: BatchHeader) -> None:
-        """A control batch whose marker compaction has removed: it stays because it has the producer's last epoch."""
+    def take_epoch_of_cleaned_marker(self, header: BatchHeader) -> None:
+        """A control batch whose marker compaction has removed: it stays because it has the producer's last epoch.
+
+        Whether its transaction was committed is not known any more. The log that was cleaned had no data of it; one that still has some,
+        a follower that was behind, must not show it.
+        """
         state = self._states.get(header.producer_id)
         if state is None:
             state = self._states[header.producer_id] = ProducerState(header.producer_id)
+        elif state.txn_first_offset != NO_OFFSET or header.producer_epoch < state.epoch:
+            return
         elif self.capture is not None:
             self.capture.changes(state)
-        self._close_transaction(state, EndMarker(header.producer_id, header.producer_epoch, NO_EPOCH, True, header.max_timestamp))
+        state.take_epoch(header.producer_epoch)
+        state.run = 0
+        state.last_timestamp = header.max_timestamp
 
     def _close_transaction(self, state: ProducerState, marker: EndMarker) -> None:
         state.take_epoch(marker.producer_epoch)

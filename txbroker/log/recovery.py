@@ -276,8 +276,8 @@ class Loader:
             if problem:
                 break
             segment.note(position, header.size, header.last_offset, header.max_timestamp)
-            if self._leader_epochs.intact and header.leader_epoch > self._leader_epochs.latest:  # else all batches are read afterwards
-                self._epochs_found |= self._leader_epochs.note(header.leader_epoch, first_offset_of(header))
+            if self._leader_epochs.intact:  # else all batches are read afterwards
+                self._epochs_found |= self._leader_epochs.correct(header.leader_epoch, first_offset_of(header))
             ended = replay_batch(self._producers, buffer, at, header)
             if ended is not None:
                 aborted.append(ended)

@@ -35,9 +35,9 @@ class TxnIndex:
 
     @property
     def sound(self) -> bool:
-        """Whether an existing file can be read and has entries: one without any may have lost them."""
+        """Whether the file can be read."""
         try:
-            return bool(self.entries)
+            return self.entries is not None
         except CorruptRecords:
             return False
 
@@ -55,11 +55,7 @@ class TxnIndex:
         """Remove transactions that ended at `offset` or above."""
         entries = self.entries
         kept = [entry for entry in entries if entry.last_offset < offset]
-        if len(kept) == len(entries):
-            return
-        if not kept:
-            self.replace([])
-        else:
+        if len(kept) < len(entries):
             self._disk.truncate(self.path, len(kept) * ENTRY.size)
             self._entries = kept
 

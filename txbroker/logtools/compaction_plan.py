@@ -176,7 +176,7 @@ def _job(
         log_end_offset=end,
         first_dirty_offset=cleanable.first_dirty_offset,
         first_uncleanable_offset=cleanable.first_uncleanable_offset,
-        producers=tuple(LastRecord(state.producer_id, state.epoch, last) for state in producers for last in state.repeatable_ends()),
+        producers=tuple(LastRecord(state.producer_id, state.epoch, state.last_offset) for state in producers),
         now_ms=now_ms,
         seed=seed,
         settings=settings,

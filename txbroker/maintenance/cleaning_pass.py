@@ -111,7 +111,7 @@ class Pass:
         if stale or self.failure:
             self._end(FailureKind.STALE.value, stale)
         else:
-            self._run = workers.run(self.job, self.log.last_records(), self._on_event, timeout_s=timeout_s)
+            self._run = workers.run(self.job, self.log.last_records(self._now_ms()), self._on_event, timeout_s=timeout_s)
 
     def end_if_lost(self) -> None:
         """End a pass whose log is no longer in use before a worker has the job: the flush of such a log never completes."""
