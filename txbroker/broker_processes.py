@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from twisted.internet.error import ProcessExitedAlready
+from twisted.internet.error import CannotListenError, ProcessExitedAlready
 from twisted.internet.protocol import DatagramProtocol, ProcessProtocol
 from twisted.python.failure import Failure
 
@@ -78,18 +78,18 @@ class BrokerProcesses:
         self._systemd.starting()
         self.reactor.addSystemEventTrigger("during", "shutdown", self._clean_up)
         try:
-            self._directory = tempfile.mkdtemp(prefix="txbroker-")  # readable for this user only
+            self._make_directory()
             directories = [os.path.abspath(path) for path in self._config.list("log.dirs")]
             data = check_process_data(OsDisk(), directories, self._processes, self._config.int("broker.id"))
             os.makedirs(os.path.dirname(data.metadata), exist_ok=True)
             socket = os.path.join(self._directory, "metadata")
             overrides = process_overrides(self._config, self._processes, socket, data.broker_id)
             self._open_metrics()
+            command = module_command("txbroker.tree_process", socket, data.metadata)
+            self._tree = self._process("the server of the metadata", command, partial(self._start_brokers, overrides))
         except (StartError, StorageError, OSError) as error:
             self._not_started(str(error))
             return
-        command = module_command("txbroker.tree_process", socket, data.metadata)
-        self._tree = self._process("the server of the metadata", command, partial(self._start_brokers, overrides))
         self._tree.start()
 
     def stop(self) -> None:
@@ -126,11 +126,23 @@ class BrokerProcesses:
             self._brokers.append(broker)
             broker.start()
 
+    def _make_directory(self) -> None:
+        """The directory of the sockets and ready files, which other users cannot read."""
+        try:
+            self._directory = tempfile.mkdtemp(prefix="txbroker-")
+        except OSError as error:
+            problem = f"no temporary directory can be made: {error.strerror}"
+            raise StartError(f"{problem}; set TMPDIR to a directory that can be written") from error
+
     def _process(self, name: str, command: Sequence[str], on_ready: Callable[[], None], ready_file: str | None = None) -> _Process:
-        """A process that is not started yet, and the socket for its reports."""
+        """A process that is not started yet, and the socket for its reports; StartError."""
         notify = os.path.join(self._directory, f"notify.{name.split()[-1]}")
         process = _Process(self, name, command, notify, self._systemd.watchdog_s, on_ready, ready_file)
-        self.reactor.listenUNIXDatagram(notify, _States(process.report))
+        try:
+            self.reactor.listenUNIXDatagram(notify, _States(process.report))
+        except CannotListenError as error:
+            problem = f"the socket {notify} cannot be made: {error.socketError}"
+            raise StartError(f"{problem}; set TMPDIR to a directory with a short path") from error
         return process
 
     def _open_metrics(self) -> None:
@@ -166,17 +178,12 @@ class BrokerProcesses:
             return
         if self._tree is not None and self._tree.runs:
             self._tree.stop(None)
-        elif self._directory:
-            self._directory = self._removed()
+        else:
             if self._ready_file is not None and self._has_served:
                 with contextlib.suppress(OSError):
                     os.unlink(self._ready_file)
             self._systemd.stopped()
             self.reactor.stop()
-
-    def _removed(self) -> str:
-        self._clean_up()
-        return ""
 
     def _clean_up(self) -> None:
         if self._directory:

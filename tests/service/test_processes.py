@@ -17,7 +17,7 @@ from tests.support.raw import RawConnection
 from tests.support.raw_admin import KEEP, creation, until_leaders
 from tests.support.raw_log import batch, fetch_request, fetched, produce
 from tests.support.records import numbered, numbers
-from tests.support.running import RUN
+from tests.support.running import ENVIRONMENT, RUN, flags, patched
 from tests.support.server import ServerFailed, free_port
 from tests.support.waiting import PATIENCE_S, until
 
@@ -157,6 +157,20 @@ def test_a_process_that_hangs_is_killed_if_systemd_watches(tmp_path: Path) -> No
         assert server.stop() == 0
     finally:
         server.close()
+
+
+@pytest.mark.parametrize(("directory", "code", "said"), [
+    ("t" * 100, "", "AF_UNIX path too long; set TMPDIR to a directory with a short path"),
+    ("t", "import tempfile\ntempfile.tempdir = '/missing'", "No such file or directory; set TMPDIR to a directory that can be"),
+])  # fmt: skip
+def test_a_start_without_usable_temporary_directory_is_refused(tmp_path: Path, directory: str, code: str, said: str) -> None:
+    temporary = tmp_path / directory
+    temporary.mkdir()
+    command = [*patched(code), *flags(tmp_path / "data"), "--processes", "2"]
+    environment = {**ENVIRONMENT, "TMPDIR": str(temporary)}
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False, env=environment)
+    assert ended.returncode == 1 and said in ended.stderr and "Traceback" not in ended.stderr
+    assert list(temporary.iterdir()) == []
 
 
 def test_a_start_that_fails_stops_all(tmp_path: Path) -> None:
