@@ -8,8 +8,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from twisted.internet.defer import Deferred, fail
+from twisted.internet.defer import CancelledError, Deferred, fail
+from twisted.internet.error import ConnectionRefusedError
 from twisted.internet.task import Clock
+from twisted.internet.testing import MemoryReactorClock, StringTransport
+from twisted.python.failure import Failure
 
 from tests.cluster.tree_pipe import connected
 from tests.support.fakes.turns import Turns
@@ -26,8 +29,11 @@ from txbroker.cluster.tree.interface import (
 from txbroker.cluster.tree.local_session import Session
 from txbroker.cluster.tree.memory import MemoryTrees
 from txbroker.cluster.tree.served_messages import FRAME_BYTES_MAX, Asks, Says, TreeOp, TreeRequest, frame, framed
+from txbroker.cluster.tree.served_tree import RETRY_S as CONNECT_RETRY_S
+from txbroker.cluster.tree.served_tree import open_served_tree
 from txbroker.cluster.tree.sqlite import SqliteTrees
 from txbroker.cluster.tree.tree_server import RETRY_S, TreeServer
+from txbroker.errors import StartError
 
 
 class Served:
@@ -191,3 +197,51 @@ def test_any_bytes_leave_the_server_serving(sent: bytes) -> None:
     bad.transport.write(len(sent).to_bytes(4, "big") + sent)
     turns.run()
     assert turns.result(good.exists("/")) is not None
+
+
+def refuse(reactor: Any) -> None:
+    """The last connection is refused."""
+    reactor.unixClients[-1][1].clientConnectionFailed(None, Failure(ConnectionRefusedError()))
+
+
+def test_a_session_is_opened_when_the_server_runs_again() -> None:
+    reactor: Any = MemoryReactorClock()
+    opened = open_served_tree("/socket", reactor, timeout_s=10)
+    refuse(reactor)
+    reactor.advance(CONNECT_RETRY_S)
+    lost = reactor.unixClients[-1][1].buildProtocol(None)
+    lost.makeConnection(StringTransport())
+    lost.connectionLost(Failure(ConnectionRefusedError()))
+    reactor.advance(CONNECT_RETRY_S)
+    session = reactor.unixClients[-1][1].buildProtocol(None)
+    session.makeConnection(StringTransport())
+    session.dataReceived(frame(Says.SESSION, 7))
+    assert len(reactor.unixClients) == 3
+    tree: list[Any] = []
+    opened.addCallback(tree.append)
+    assert tree[0].session_id == 7
+    assert not reactor.getDelayedCalls()
+
+
+def test_opening_a_session_can_be_cancelled() -> None:
+    reactor: Any = MemoryReactorClock()
+    for between_attempts in (False, True):
+        opened = open_served_tree("/socket", reactor, timeout_s=10)
+        if between_attempts:
+            refuse(reactor)
+        failed: list[Failure] = []
+        opened.addErrback(failed.append)
+        opened.cancel()
+        assert failed[0].check(CancelledError)
+        assert not reactor.getDelayedCalls()
+
+
+def test_a_server_that_does_not_run_again_in_time_is_an_error() -> None:
+    reactor: Any = MemoryReactorClock()
+    failed: list[Failure] = []
+    open_served_tree("/socket", reactor, timeout_s=10).addErrback(failed.append)
+    while not failed:
+        refuse(reactor)
+        reactor.advance(CONNECT_RETRY_S)
+    assert failed[0].check(StartError) and "does not answer at /socket" in failed[0].getErrorMessage()
+    assert 10 - CONNECT_RETRY_S <= reactor.seconds() <= 10 + CONNECT_RETRY_S

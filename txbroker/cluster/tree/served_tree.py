@@ -7,9 +7,11 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.defer import CancelledError, Deferred, fail, succeed
 from twisted.internet.endpoints import UNIXClientEndpoint
+from twisted.internet.error import ConnectError, ConnectingCancelledError
 from twisted.internet.protocol import Factory, connectionDone
+from twisted.internet.task import deferLater
 from twisted.protocols.basic import Int32StringReceiver
 from twisted.python.failure import Failure
 
@@ -47,29 +49,47 @@ from txbroker.errors import ProtocolError, StartError
 
 T = TypeVar("T")
 
+RETRY_S = 0.2  # after a connection that was refused
+
 log = logging.getLogger("txbroker.cluster")
 
 
 def open_served_tree(path: str, reactor: Any, *, timeout_s: float) -> Deferred[ServedTree]:
-    """A session with the server at this socket; StartError if none answers."""
+    """A session with the server at this socket; StartError if none answers in this time. A server that has ended is started again."""
+    end_s = reactor.seconds() + timeout_s
 
     async def connect() -> ServedTree:
-        endpoint = UNIXClientEndpoint(reactor, path, timeout=timeout_s, checkPID=False)
-        try:
-            tree: ServedTree = await endpoint.connect(Factory.forProtocol(ServedTree))
-        except Exception as error:
-            raise StartError(f"The server of the metadata does not answer at {path}: {str(error).rstrip('.')}.") from error
-        timer = reactor.callLater(timeout_s, tree.abort)
-        try:
-            await tree.begun
-        except ConnectionLost as error:
-            raise StartError(f"The server of the metadata at {path} has closed the connection.") from error
-        finally:
-            if timer.active():
-                timer.cancel()
-        return tree
+        while True:
+            left_s = end_s - reactor.seconds()
+            try:
+                return await _connect(path, reactor, left_s)
+            except StartError:
+                if left_s <= RETRY_S:
+                    raise
+            await deferLater(reactor, RETRY_S)
 
     return Deferred.fromCoroutine(connect())
+
+
+async def _connect(path: str, reactor: Any, timeout_s: float) -> ServedTree:
+    """One attempt; StartError."""
+    endpoint = UNIXClientEndpoint(reactor, path, timeout=timeout_s, checkPID=False)
+    try:
+        tree: ServedTree = await endpoint.connect(Factory.forProtocol(ServedTree))
+    except ConnectingCancelledError as error:
+        raise CancelledError from error
+    except ConnectError as error:
+        problem = f"The server of the metadata does not answer at {path}: {str(error).rstrip('.')}"
+        raise StartError(f"{problem}; its lines in the log say why.") from error
+    timer = reactor.callLater(timeout_s, tree.abort)
+    try:
+        await tree.begun
+    except ConnectionLost as error:
+        raise StartError(f"The server of the metadata at {path} has closed the connection; its lines in the log say why.") from error
+    finally:
+        if timer.active():
+            timer.cancel()
+    return tree
 
 
 class _Waiting(NamedTuple):
