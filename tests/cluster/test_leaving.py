@@ -92,7 +92,9 @@ def test_it_asks_three_times_while_another_broker_has_a_replica(caplog: pytest.L
 
 
 @pytest.mark.parametrize(
-    ("alive", "answer"), [((OWN,), left), ((OWN,), dying), ((OWN, THIRD), left)], ids=["last broker", "no controller", "no other replica"]
+    ("alive", "answer"),
+    [((OWN,), left), ((OWN,), dying), ((OWN, THIRD), left), ((OWN, THIRD), dying)],
+    ids=["last broker", "last broker, no controller", "no other replica", "no other replica, no controller"],
 )
 def test_it_does_not_ask_again_if_no_live_broker_could_lead(alive: tuple[int, ...], answer: Answer) -> None:
     leaving = Leaving(answer, alive=alive)

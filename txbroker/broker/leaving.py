@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 
 from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
@@ -29,7 +29,7 @@ async def leave_cluster(
     """Ask until no partition is left that another broker could lead, at most `controlled.shutdown.max.retries` times. Logs the result.
 
     It does not ask again, as Kafka does, if no other replica of the partitions that are left is on a live broker: the last broker of a
-    cluster that is stopped would wait for nothing.
+    cluster that is stopped would wait for nothing. Before the first response, all partitions of this broker are left.
     """
     request = ControlledShutdownRequest(broker_id=broker_id, broker_epoch=broker_epoch)
     attempts, pause_s = config.int("controlled.shutdown.max.retries"), config.int("controlled.shutdown.retry.backoff.ms") / 1000
@@ -37,8 +37,8 @@ async def leave_cluster(
 
     def is_useless() -> bool:
         others = image.brokers.keys() - {broker_id}
-        replicas = [_replicas(image, one) for one in left]
-        return not others or (bool(left) and not any(others & set(found) for found in replicas))
+        replicas = (_replicas(image, one) for one in left) if left else _own_replicas(image, broker_id)
+        return not any(others & set(found) for found in replicas)
 
     for attempt in range(1, attempts + 1):
         try:
@@ -75,6 +75,14 @@ async def _pause(pause_s: float, is_useless: Callable[[], bool], clock: Clock) -
     end_s = clock.seconds() + pause_s
     while not is_useless() and (left_s := end_s - clock.seconds()) > 0:
         await deferLater(clock, min(left_s, LOOK_S))  # type: ignore[arg-type]
+
+
+def _own_replicas(image: ClusterImage, broker_id: int) -> Iterator[Sequence[int]]:
+    """The replicas of each partition that this broker has one of."""
+    for topic in image.topics.values():
+        for partition in topic.partitions.values():
+            if broker_id in partition.replicas:
+                yield partition.replicas
 
 
 def _replicas(image: ClusterImage, partition: RemainingPartition) -> tuple[int, ...]:
