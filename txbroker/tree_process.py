@@ -1,7 +1,7 @@
 """`python -m txbroker.tree_process SOCKET FILE`: serves the metadata tree of this file to the brokers of the machine.
 
-It ends when its standard input ends, which is when the process that has started it ends it, or has ended itself. Signals to the whole group
-are for the brokers: they need the tree until they have stopped. It reports its state as to systemd.
+It ends after its standard input, which ends when the process that has started it ends it, or has ended itself. The brokers may be stopping
+then, and signals to the whole group are for them: they need the tree until their sessions have ended. It reports its state as to systemd.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from txbroker.log_output import TEXT, parse_levels, write_log
 
 FAILED = 1
 SOCKET_MODE = 0o600
+SESSIONS_END_S = 30.0  # two attempts of a controlled shutdown, and what the brokers wait for before
 
 
 def main(socket: str, file: str) -> int:
@@ -42,10 +43,12 @@ def main(socket: str, file: str) -> int:
         return FAILED
     with contextlib.suppress(FileNotFoundError):
         os.unlink(socket)  # of a server that was killed: this process has the file open exclusively
-    port = reactor.listenUNIX(socket, TreeServer(trees, reactor), mode=SOCKET_MODE)
+    server = TreeServer(trees, reactor)
+    port = reactor.listenUNIX(socket, server, mode=SOCKET_MODE)
 
     async def end() -> None:
         state.stopping()
+        await server.sessions_ended(SESSIONS_END_S)
         await port.stopListening()
         await trees.close()
         state.stopped()

@@ -199,6 +199,29 @@ def test_any_bytes_leave_the_server_serving(sent: bytes) -> None:
     assert turns.result(good.exists("/")) is not None
 
 
+def test_the_server_waits_for_the_end_of_all_sessions(served: Served) -> None:
+    one, two = served.session(), served.session()
+    served.result(one.create("/one", ephemeral=True))
+    ended: list[Any] = []
+    Deferred.fromCoroutine(served.server.sessions_ended(30)).addCallback(ended.append)
+    served.result(one.close())
+    served.turns.run()
+    served.clock.advance(1)
+    assert served.result(two.children("/")) == []
+    assert not ended
+    served.lose(two)
+    served.clock.advance(1)
+    assert ended
+
+
+def test_the_server_waits_no_longer_than_this(served: Served, caplog: pytest.LogCaptureFixture) -> None:
+    served.session()
+    ended: list[Any] = []
+    Deferred.fromCoroutine(served.server.sessions_ended(30)).addCallback(ended.append)
+    served.clock.pump([1] * 31)
+    assert ended and "1 broker not stopped after 30 s" in caplog.text
+
+
 def refuse(reactor: Any) -> None:
     """The last connection is refused."""
     reactor.unixClients[-1][1].clientConnectionFailed(None, Failure(ConnectionRefusedError()))

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from twisted.internet.defer import Deferred
 from twisted.internet.protocol import Factory, connectionDone
+from twisted.internet.task import deferLater
 from twisted.protocols.basic import Int32StringReceiver
 from twisted.python.failure import Failure
 
@@ -32,8 +33,10 @@ from txbroker.cluster.tree.served_messages import (
     to_result,
 )
 from txbroker.errors import ProtocolError
+from txbroker.names import amount
 
 RETRY_S = 1.0  # after the end of a session could not be written
+LOOK_S = 0.05  # how often the sessions are looked at while their end is waited for
 
 log = logging.getLogger("txbroker.cluster")
 
@@ -56,14 +59,26 @@ class TreeServer(Factory):
     def __init__(self, trees: Trees, clock: Clock) -> None:
         self._trees = trees
         self._clock = clock
+        self._sessions: set[Session] = set()  # from their connections on, until the file has their end or the disk is full
 
     def buildProtocol(self, addr: Any) -> _Connection:
         """A connection of one process."""
-        return _Connection(self._trees.session(), self._end)
+        session = self._trees.session()
+        self._sessions.add(session)
+        return _Connection(session, self._end)
+
+    async def sessions_ended(self, timeout_s: float) -> None:
+        """Wait until all processes have ended their sessions, at most for this time."""
+        end_s = self._clock.seconds() + timeout_s
+        while self._sessions and self._clock.seconds() < end_s:
+            await deferLater(self._clock, LOOK_S)  # type: ignore[arg-type]
+        if self._sessions:
+            count = amount(len(self._sessions), "broker")
+            log.error("%s not stopped after %.0f s: their metadata is not served any more; kill them if they do not end", count, timeout_s)
 
     def _end(self, session: Session) -> None:
         session.forget()
-        self._trees.end(session).addErrback(self._not_ended, session)
+        self._trees.end(session).addErrback(self._not_ended, session).addCallback(lambda _: self._sessions.discard(session))
 
     def _not_ended(self, failure: Failure, session: Session) -> None:
         failure.trap(ConnectionLost)
