@@ -18,22 +18,26 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from twisted.internet.defer import Deferred
 from twisted.internet.error import CannotListenError, ProcessExitedAlready
 from twisted.internet.protocol import DatagramProtocol, ProcessProtocol
+from twisted.internet.task import deferLater
 from twisted.python.failure import Failure
 
-from txbroker.broker.process_data import check_process_data
+from txbroker.broker.process_data import check_process_data, path_in_use
 from txbroker.child_processes import child_environment, module_command
 from txbroker.config.process_layout import process_overrides
 from txbroker.config.resolve import BrokerConfig
 from txbroker.errors import StartError, StorageError
-from txbroker.log.disk import OsDisk
+from txbroker.log.disk import Disk, OsDisk
 from txbroker.names import amount
 from txbroker.signals import StopSignals
 from txbroker.supervisor import Supervisor
 
 RESTART_S = 0.5
 RESTART_S_MAX = 30.0
+EARLIER_END_S = 30.0  # how long a start waits for the processes of an earlier one
+LOOK_S = 0.1
 WATCHDOG_CHECKS = 4  # in the time within which a process must report
 FAILED = 1
 
@@ -77,10 +81,16 @@ class BrokerProcesses:
         StopSignals(lambda: self.reactor.callFromThread(self.stop)).take()
         self._systemd.starting()
         self.reactor.addSystemEventTrigger("during", "shutdown", self._clean_up)
+        Deferred.fromCoroutine(self._start())
+
+    async def _start(self) -> None:
+        disk, directories = OsDisk(), [os.path.abspath(path) for path in self._config.list("log.dirs")]
         try:
+            await self._until_unused(disk, directories)
+            if self._stopping:
+                return
             self._make_directory()
-            directories = [os.path.abspath(path) for path in self._config.list("log.dirs")]
-            data = check_process_data(OsDisk(), directories, self._processes, self._config.int("broker.id"))
+            data = check_process_data(disk, directories, self._processes, self._config.int("broker.id"))
             os.makedirs(os.path.dirname(data.metadata), exist_ok=True)
             socket = os.path.join(self._directory, "metadata")
             overrides = process_overrides(self._config, self._processes, socket, data.broker_id)
@@ -125,6 +135,18 @@ class BrokerProcesses:
             broker = self._process(f"process {number}", [*command, "--stop-with-input"], self._broker_ready, ready_file)
             self._brokers.append(broker)
             broker.start()
+
+    async def _until_unused(self, disk: Disk, directories: Sequence[str]) -> None:
+        """Wait for the processes of an earlier `txbroker run`, which may be stopping after it was killed; StartError, StorageError."""
+        end_s = self.reactor.seconds() + EARLIER_END_S
+        waits = False
+        while not self._stopping and (used := path_in_use(disk, directories)) is not None:
+            if self.reactor.seconds() >= end_s:
+                raise StartError(f"{used} is in use by another broker; stop that one, or choose another log.dirs")
+            if not waits:
+                log.warning("%s is in use by another broker: the start waits for its end, up to %.0f s", used, EARLIER_END_S)
+                waits = True
+            await deferLater(self.reactor, LOOK_S)
 
     def _make_directory(self) -> None:
         """The directory of the sockets and ready files, which other users cannot read."""

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -134,6 +135,27 @@ def test_its_end_ends_all(processes: Processes) -> None:
     until(lambda: all(gone(pid) for pid in children), "all processes have ended")
     processes.start()
     assert processes.stop() == 0
+
+
+def test_a_start_waits_for_the_processes_of_one_that_was_killed(processes: Processes) -> None:
+    slow, size = processes.child("--override broker.id=1 "), processes.log_size()
+    os.kill(slow, signal.SIGSTOP)
+    processes.kill()
+    with ThreadPoolExecutor(1) as pool:
+        try:
+            started = pool.submit(processes.start)
+            until(lambda: "process.1 is in use by another broker: the start waits" in processes.log(size), "the start waits")
+        finally:
+            os.kill(slow, signal.SIGCONT)
+        started.result()
+    assert processes.stop() == 0
+
+
+def test_a_start_does_not_wait_for_ever(processes: Processes) -> None:
+    code = "import txbroker.broker_processes as b\nb.EARLIER_END_S = 0.2"
+    command = [*patched(code), *flags(processes.data), "--processes", str(PROCESSES)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False, env=ENVIRONMENT)
+    assert ended.returncode == 1 and "is in use by another broker; stop that one, or choose another log.dirs" in ended.stderr
 
 
 def test_a_start_without_the_metadata_is_refused(processes: Processes) -> None:

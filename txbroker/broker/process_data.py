@@ -13,6 +13,7 @@ from txbroker.cluster.tree.sqlite_file import data_of, read_tree
 from txbroker.config.process_layout import process_directory
 from txbroker.errors import StartError
 from txbroker.log import meta_properties
+from txbroker.log.directory import LOCK_FILE
 from txbroker.log.disk import Disk
 from txbroker.log.meta_properties import Identity
 from txbroker.logtools.process_directories import first_log, process_directories
@@ -27,6 +28,19 @@ class ProcessData(NamedTuple):
 
     metadata: str
     broker_id: int
+
+
+def path_in_use(disk: Disk, directories: Sequence[str]) -> str | None:
+    """The directory of a process, or the metadata, that another process has locked; None if there is none. StorageError."""
+    for directory in directories:
+        if not disk.is_directory(directory):
+            continue
+        locks = {path: f"{path}/{LOCK_FILE}" for path in process_directories(disk, directory).values()}
+        metadata = f"{directory}/{FILE_NAME}"
+        for path, lock in {**locks, metadata: metadata}.items():
+            if disk.locked(lock):
+                return path
+    return None
 
 
 def check_process_data(disk: Disk, directories: Sequence[str], processes: int, broker_id: int) -> ProcessData:
