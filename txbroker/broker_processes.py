@@ -114,7 +114,9 @@ class BrokerProcesses:
 
     def ended(self, process: _Process, why: str) -> None:
         """A process has ended."""
-        if self._stopping:
+        if self._stopping and process is self._tree and any(broker.runs for broker in self._brokers):
+            process.start_again()  # the brokers need it for a clean stop
+        elif self._stopping:
             if process is not self._tree and process.status:
                 self.exit_status = FAILED
             self._stop_next()
@@ -198,9 +200,9 @@ class BrokerProcesses:
     def _stop_next(self) -> None:
         if any(broker.runs for broker in self._brokers):
             return
-        if self._tree is not None and self._tree.runs:
+        if self._tree is not None:
             self._tree.stop(None)
-        else:
+        if self._tree is None or not self._tree.runs:
             if self._ready_file is not None and self._has_served:
                 with contextlib.suppress(OSError):
                     os.unlink(self._ready_file)

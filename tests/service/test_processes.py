@@ -137,6 +137,20 @@ def test_its_end_ends_all(processes: Processes) -> None:
     assert processes.stop() == 0
 
 
+def test_the_metadata_is_served_until_all_brokers_have_stopped(processes: Processes) -> None:
+    quick, slow, tree = (processes.child(what) for what in ("broker.id=0 ", "broker.id=1 ", "txbroker.tree_process"))
+    os.kill(slow, signal.SIGSTOP)
+    with ThreadPoolExecutor(1) as pool:
+        try:
+            stopped = pool.submit(processes.stop)
+            until(lambda: gone(quick), "the first broker has stopped")
+            os.kill(tree, signal.SIGKILL)
+            until(lambda: processes.child("txbroker.tree_process") not in (0, tree), "it runs again")
+        finally:
+            os.kill(slow, signal.SIGCONT)
+        assert stopped.result() == 0
+
+
 def test_a_start_waits_for_the_processes_of_one_that_was_killed(processes: Processes) -> None:
     slow, size = processes.child("--override broker.id=1 "), processes.log_size()
     os.kill(slow, signal.SIGSTOP)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -42,8 +43,9 @@ class Processes(BrokerProcess):
     def child(self, what: str) -> int:
         """The process id of the child with this text in its command; 0 if there is none."""
         for pid in self.children():
-            if what in Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " "):
-                return pid
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended
+                if what in Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " "):
+                    return pid
         return 0
 
     def children(self) -> list[int]:
