@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -16,7 +17,16 @@ from tests.support.raw import RawConnection
 from tests.support.raw_admin import create_topic
 from tests.support.server import Server
 from tests.support.waiting import PATIENCE_S, until
-from txbroker.cli.doctor.transaction_checks import Held, Known, explain
+from txbroker.cli.doctor.cluster_checks import Cluster
+from txbroker.cli.doctor.transaction_checks import ISOLATION_VERSION, READ_COMMITTED, Held, Known, check, explain
+from txbroker.wire.messages.describe_producers import DescribeProducersRequest, DescribeProducersResponse
+from txbroker.wire.messages.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from txbroker.wire.messages.metadata import MetadataResponsePartition
 
 MINUTE_MS = 60_000
 
@@ -196,3 +206,39 @@ def test_the_reasons_of_the_doctor(held: Held, known: Known, words: str, advice:
     (finding,) = explain("t", [held], {7: known}, 1_000_000 + MINUTE_MS)
     assert finding.outcome == "warning"
     assert words in finding.found and advice in finding.advice
+
+
+class BusyLeader:
+    """Partition 0 of a topic. Each request finds more records. `open_records`: of a transaction that has just begun, if there is one."""
+
+    def __init__(self, open_records: int, *, stable_moves: bool = True) -> None:
+        self.end = self.stable = 100
+        self.open_records = open_records
+        self.stable_moves = stable_moves
+
+    def version_of(self, request: type) -> int | None:
+        return ISOLATION_VERSION if request is ListOffsetsRequest else 0
+
+    def call(self, request: Any, *, version_max: int | None = None) -> Any:
+        self.end += 5
+        if self.stable_moves:
+            self.stable = self.end - self.open_records
+        if isinstance(request, DescribeProducersRequest):
+            return DescribeProducersResponse(throttle_time_ms=0, topics=[])
+        offset = self.stable if request.isolation_level == READ_COMMITTED else self.end
+        partition = ListOffsetsPartitionResponse(partition_index=0, error_code=0, offset=offset)
+        return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name="t", partitions=[partition])])
+
+
+@pytest.mark.parametrize(
+    ("leader", "warnings"),
+    [(BusyLeader(0), 0), (BusyLeader(7), 0), (BusyLeader(0, stable_moves=False), 1)],
+    ids=["no transactions", "short transactions", "a stable offset that does not move"],
+)
+def test_the_doctor_warns_of_a_stable_offset_that_does_not_move(leader: Any, warnings: int) -> None:
+    found: Any = Mock()
+    partition = MetadataResponsePartition(
+        error_code=0, partition_index=0, leader_id=1, replica_nodes=[1], isr_nodes=[1], offline_replicas=[]
+    )
+    check(found, Cluster(None, {}, {1: leader}), "t", [partition], 0)
+    assert found.add.call_count == warnings

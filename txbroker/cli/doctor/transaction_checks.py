@@ -101,17 +101,21 @@ def _ongoing(transaction: Known, now_ms: int) -> tuple[str, str]:
 
 
 def _held(connection: BlockingConnection, topic: str, indexes: list[int]) -> list[Held]:
-    # The last stable offset first: it is not above the high watermark that is read after it.
-    stable = list_offsets(connection.call, topic, indexes, LATEST, READ_COMMITTED)
+    # The end first, as records are produced meanwhile: without transactions a stable offset that is read later is not below it.
     ends = list_offsets(connection.call, topic, indexes, LATEST)
+    stable = list_offsets(connection.call, topic, indexes, LATEST, READ_COMMITTED)
     below = [i for i in indexes if not stable[i].error_code and not ends[i].error_code and stable[i].offset < ends[i].offset]
+    if not below:
+        return []
     producers = _producers(connection, topic, below)
-    return [Held(i, stable[i].offset, ends[i].offset, producers.get((i, stable[i].offset))) for i in below]
+    again = list_offsets(connection.call, topic, below, LATEST, READ_COMMITTED)  # transactions that have ended meanwhile hold nothing back
+    still = [i for i in below if again[i].offset == stable[i].offset]
+    return [Held(i, stable[i].offset, ends[i].offset, producers.get((i, stable[i].offset))) for i in still]
 
 
 def _producers(connection: BlockingConnection, topic: str, indexes: list[int]) -> dict[tuple[int, int], int]:
     """The producers of open transactions, by partition and first offset."""
-    if not indexes or connection.version_of(DescribeProducersRequest) is None:
+    if connection.version_of(DescribeProducersRequest) is None:
         return {}
     request = DescribeProducersRequest(topics=[TopicRequest(name=topic, partition_indexes=indexes)])
     answer: DescribeProducersResponse = connection.call(request)
