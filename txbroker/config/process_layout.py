@@ -6,11 +6,13 @@ Broker i has the base id, and the ports of the listeners, plus i, and a director
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import combinations
 
 from txbroker.config.listeners import Listener, parse_listeners
 from txbroker.config.resolve import BrokerConfig, Source
 from txbroker.errors import ConfigError
+from txbroker.names import amount
 
 PORT_MAX = 65_535
 PROCESSES_MAX = 256
@@ -41,6 +43,7 @@ def process_overrides(config: BrokerConfig, processes: int, socket: str, broker_
     if config.optional_text("zookeeper.connect"):
         raise ConfigError("zookeeper.connect is set, and the processes of --processes have their metadata in a file: remove one of the two")
     listeners = parse_listeners(config)
+    _check_ports(config, listeners.bound, processes)
     has_advertised = config.optional_text("advertised.listeners") is not None
     common = {key: value for key, value in _DEFAULTS.items() if _is_default(config, key)} | {"broker.id.generation.enable": "false"}
     if config.int("txbroker.metrics.port") >= 0:
@@ -58,6 +61,22 @@ def process_overrides(config: BrokerConfig, processes: int, socket: str, broker_
             overrides["advertised.listeners"] = _shifted("advertised.listeners", listeners.advertised.values(), number)
         made.append(overrides)
     return made
+
+
+def _check_ports(config: BrokerConfig, bound: Sequence[Listener], processes: int) -> None:
+    """Refuse ports that two processes would bind, as far as it is known without the names of hosts. ConfigError."""
+    fewer = f"with {amount(processes, 'process')}: choose ports that are further apart, or fewer --processes"
+    for one, other in combinations(bound, 2):
+        if one.port and other.port and 0 < abs(one.port - other.port) < processes and _overlap(one, other):
+            raise ConfigError(f"listeners: {one} and {other} need the same port {fewer}")
+    metrics = Listener("metrics", config.text("txbroker.metrics.host"), config.int("txbroker.metrics.port"), "")
+    for one in bound:
+        if one.port and 0 <= metrics.port - one.port < processes and _overlap(one, metrics):
+            raise ConfigError(f"txbroker.metrics.port: {metrics.port} is also a port of {one} {fewer}")
+
+
+def _overlap(one: Listener, other: Listener) -> bool:
+    return one.wildcard or other.wildcard or one.host == other.host
 
 
 def _shifted(key: str, listeners: Iterable[Listener], number: int) -> str:
