@@ -188,7 +188,7 @@ class BrokerProcesses:
         if self._ready_file is not None:
             metrics = [] if self._metrics_url is None else [self._metrics_url]
             _write(self._ready_file, "".join(f"{line}\n" for line in (*addresses, *metrics)))
-        log.info("%s serve clients: %s", amount(self._processes, "process"), ", ".join(addresses))
+        log.info("%s serving clients: %s", amount(self._processes, "process"), ", ".join(addresses))
         self._systemd.ready(f"{amount(self._processes, 'process')} serving clients")
         self._on_ready(addresses)
 
