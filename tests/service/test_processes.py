@@ -127,6 +127,7 @@ def test_one_metrics_port_for_all(processes: Processes) -> None:
     finally:
         os.kill(paused, signal.SIGCONT)
     assert answer.status == 503 and answer.body == b"process 1: it does not answer\n"
+    assert "/readyz does not answer: no response within" in processes.log()
 
 
 def test_its_end_ends_all(processes: Processes) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from twisted.internet.defer import Deferred, gatherResults, succeed
 from twisted.internet.error import CannotListenError
@@ -78,11 +78,15 @@ class ProcessPages:
         address = url.removesuffix("metrics") + page
         asked: Deferred[Any] = self._agent.request(b"GET", address.encode(), Headers({"Accept": ["text/plain"]}))
         asked.addCallback(lambda response: readBody(response).addCallback(lambda body: (response.code, body)))
-        asked.addTimeout(TIMEOUT_S, self._reactor)
+        asked.addTimeout(TIMEOUT_S, self._reactor, _late)
         return asked.addErrback(self._failed, address)
 
     def _failed(self, failure: Any, address: str) -> None:
         log.warning("%s does not answer: %s", address, failure.getErrorMessage())
+
+
+def _late(_: object, timeout_s: float) -> NoReturn:
+    raise TimeoutError(f"no response within {timeout_s:.0f} s")
 
 
 def merged(texts: Sequence[tuple[int, str]]) -> str:
