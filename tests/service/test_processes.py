@@ -224,6 +224,7 @@ def test_a_start_that_fails_stops_all(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("arguments", "status", "said"), [
     (["--processes", "0"], 2, "0 is neither auto nor a number from 1 to 256"),
+    (["--processes", "\N{FULLWIDTH DIGIT TWO}"], 2, "is neither auto nor a number"),
     (["--processes", "two"], 2, "two is neither auto nor a number"),
     (["--processes", "2", "--override", "zookeeper.connect=localhost:2181"], 1, "zookeeper.connect is set, and the processes of"),
     (["--processes", "9", "--override", "listeners=PLAINTEXT://localhost:65530"], 1, "leaves no port for process 6"),

@@ -68,7 +68,7 @@ def process_count(text: str) -> int:
     """The value of --processes."""
     if text == "auto":
         return len(os.sched_getaffinity(0))
-    if not text.isdecimal() or not 1 <= int(text) <= PROCESSES_MAX:
+    if not (text.isascii() and text.isdecimal()) or not 1 <= int(text) <= PROCESSES_MAX:
         raise argparse.ArgumentTypeError(f"{text} is neither auto nor a number from 1 to {PROCESSES_MAX}")
     return int(text)
 
