@@ -25,7 +25,7 @@ from twisted.internet.task import deferLater
 from twisted.python.failure import Failure
 
 from txbroker.broker.process_data import check_process_data, path_in_use
-from txbroker.child_processes import child_environment, module_command
+from txbroker.child_processes import child_environment, module_command, remove_temporary
 from txbroker.config.process_layout import process_overrides
 from txbroker.config.resolve import BrokerConfig
 from txbroker.errors import StartError, StorageError
@@ -211,11 +211,7 @@ class BrokerProcesses:
 
     def _clean_up(self) -> None:
         if self._directory:
-            for name in os.listdir(self._directory):
-                with contextlib.suppress(OSError):
-                    os.unlink(os.path.join(self._directory, name))
-            with contextlib.suppress(OSError):
-                os.rmdir(self._directory)
+            remove_temporary(self._directory)
 
 
 class _Process(ProcessProtocol):

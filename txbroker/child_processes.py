@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Callable
@@ -24,6 +25,16 @@ def child_environment(**more: str) -> dict[str, str]:
     package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     path = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))
     return {**os.environ, "PYTHONPATH": path, **more}
+
+
+def remove_temporary(directory: str) -> None:
+    """Remove the sockets and ready files of the processes of `--processes`, and their directory, as far as they are still there."""
+    with contextlib.suppress(OSError):
+        for name in os.listdir(directory):
+            if name.startswith(("metadata", "notify.", "ready.")):
+                with contextlib.suppress(OSError):
+                    os.unlink(os.path.join(directory, name))
+        os.rmdir(directory)
 
 
 @implementer(IReadDescriptor)

@@ -13,7 +13,7 @@ import sys
 
 from twisted.internet.defer import ensureDeferred
 
-from txbroker.child_processes import InputEnd
+from txbroker.child_processes import InputEnd, remove_temporary
 from txbroker.cluster.tree.sqlite import SqliteTrees
 from txbroker.cluster.tree.tree_server import TreeServer
 from txbroker.errors import StartError
@@ -52,6 +52,7 @@ def main(socket: str, file: str) -> int:
         await port.stopListening()
         await trees.close()
         state.stopped()
+        remove_temporary(os.path.dirname(socket))  # its owner may have been killed, and the brokers have stopped
         reactor.stop()
 
     InputEnd(reactor, lambda: ensureDeferred(end()))

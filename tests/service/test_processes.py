@@ -132,8 +132,12 @@ def test_one_metrics_port_for_all(processes: Processes) -> None:
 
 def test_its_end_ends_all(processes: Processes) -> None:
     children = processes.children()
+    tree = Path(f"/proc/{processes.child('txbroker.tree_process')}/cmdline").read_text().split("\0")
+    temporary = Path(tree[tree.index("txbroker.tree_process") + 1]).parent
+    assert temporary.is_dir()
     processes.kill()
     until(lambda: all(gone(pid) for pid in children), "all processes have ended")
+    assert not temporary.exists()
     processes.start()
     assert processes.stop() == 0
 
