@@ -422,13 +422,13 @@ class Log(LocalLog):
             self.truncate_fully_at(offset, now_ms=self.segments[-1].created_ms)
             return True
         at = bisect_right(self._bases, offset) - 1
-        found = self.segments[at].find(offset)
-        end = min(offset, found.base_offset) if found is not None else offset
         self.generation += 1
         dropped = self.segments[at + 1 :]
         if dropped:
             self._drop_before_writing(dropped, has_records=True)  # had them, if there are none now
         with self._whole_or_offline(begun=bool(dropped)):
+            found = self.segments[at].find(offset)
+            end = min(offset, found.base_offset) if found is not None else offset
             if found is not None:
                 self.segments[at].cut_file(found.position)
         with self._whole_or_offline():
@@ -449,7 +449,7 @@ class Log(LocalLog):
         try:
             yield
         except BrokerError as error:
-            if not begun and isinstance(error, OutOfResources):
+            if not begun:
                 raise
             raise StorageError(f"{self.topic_partition} could not be truncated: {error}") from error
 
