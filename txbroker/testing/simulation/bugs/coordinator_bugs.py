@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from txbroker.errors import ErrorCode
 from txbroker.groups.group import Group
-from txbroker.groups.group_offsets import GroupOffsets
+from txbroker.groups.group_offsets import GroupOffsets, Write
 from txbroker.log.log import Log
+from txbroker.names import TopicPartition
 from txbroker.testing.simulation.bugs.patching import Patch
 from txbroker.transactions.coordinator import TransactionCoordinator
 from txbroker.transactions.transaction import Transaction
@@ -55,6 +56,20 @@ def aborted_offsets_committed() -> list[Patch]:
     return [Patch(GroupOffsets, "end_transaction", broken)]
 
 
+def offsets_visible_before_they_are_replicated() -> list[Patch]:
+    """A committed offset is fetched as soon as the coordinator has appended it: a failover takes it back."""
+    begin = GroupOffsets.begin
+
+    def broken(self: GroupOffsets, offsets: Mapping[TopicPartition, Any], producer_id: int | None = None) -> Write:
+        write = begin(self, offsets, producer_id)
+        if producer_id is None:
+            for partition, offset in offsets.items():
+                self._put(partition, write.order, offset)
+        return write
+
+    return [Patch(GroupOffsets, "begin", broken)]
+
+
 def commits_of_older_generations() -> list[Patch]:
     """A commit is accepted from a member of an older generation: it undoes what the next owner of the partition has committed."""
 
@@ -74,6 +89,7 @@ BUGS: dict[str, Callable[[], list[Patch]]] = {
         transaction_epochs_not_compared,
         partitions_not_verified,
         aborted_offsets_committed,
+        offsets_visible_before_they_are_replicated,
         commits_of_older_generations,
     )
 }

@@ -42,6 +42,7 @@ class Committer:
     def start(self) -> None:
         """Begin."""
         self._ledger.run(self.name, self._run())
+        self._ledger.run(f"{self.name} fetches beside its commits", self._watch())
 
     def finish(self) -> None:
         """Read the last commit back, and stop."""
@@ -55,6 +56,12 @@ class Committer:
         while not await self._try(fetch=True):
             pass
         self._done = True
+
+    async def _watch(self) -> None:
+        """Fetch while commits are on their way, too: what was fetched once must not go back."""
+        while not self.finishing:
+            await self._client.sleep(self._client.chance.expovariate(1 / self._plan.pause_s))
+            await self._try(fetch=True)
 
     @property
     def busy(self) -> list[str]:
@@ -108,3 +115,4 @@ class Committer:
         if found.committed_offset < committed or found.committed_offset > self._tried:
             text = f"offset {committed} of {self._plan.group} is committed, and {found.committed_offset} is fetched"
             self._ledger.commit_lost(self.name, f"{text} ({self._tried} was the last one tried)")
+        self._committed = max(self._committed, found.committed_offset)  # a commit without an answer counts once it was fetched
