@@ -160,6 +160,12 @@ class Ensemble:
             for server in self.servers:
                 server.follow(transaction)
 
+    def clear(self) -> None:
+        """The end of the run: no sessions, and no connections."""
+        self.sessions.clear()
+        for server in self.servers:
+            server.connections.clear()
+
     # Faults
 
     def delete(self, path: str) -> None:

@@ -66,6 +66,7 @@ class BrokerHost:
         self.serving = False
         self.stopping = False
         self.failure: str | None = None  # why the last process could not start, or ended itself
+        self._killed: list[object] = []  # what killed processes had: its end in the middle of anything is no mistake
         self._world = world
         self._overrides = overrides
 
@@ -97,6 +98,7 @@ class BrokerHost:
     def kill(self, *, silent: bool = False) -> None:
         """End the process: kill -9. What it has written stays. `silent`: the machine is off, and its peers notice nothing."""
         if self.process is not None and self.process.alive:
+            self._killed.append((self.broker, self.sessions, self.process.remains()))
             self.process.kill(silent=silent)
             self._ended()
         if silent:
@@ -120,6 +122,12 @@ class BrokerHost:
     def replace_disk(self) -> None:
         """The machine gets an empty disk."""
         self.disk = MemoryDisk(self.now_ms)
+
+    def forget(self) -> None:
+        """The end of the run: keep nothing of processes, except for those that were killed."""
+        self.process = self.broker = self.cleaners = None
+        self.sessions = []
+        del self.host_disk
 
     def _ended(self) -> None:
         self.serving = False

@@ -1,4 +1,7 @@
-"""Takes the log of all processes of a world, and Twisted's reports of unhandled errors, while it runs."""
+"""Takes the log of all processes of a world, and Twisted's reports of unhandled errors, while it runs.
+
+Twisted reports a failed Deferred when nothing refers to it any more. Most are in reference cycles, and are reported by `collect` only.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +26,7 @@ class LogWatch(logging.Handler):
         self._world = world
         self._logger = logging.getLogger("txbroker")
         self._observer: Any = self._twisted
+        self._ended = False
         self._before: tuple[int, bool, list[logging.Handler]] = (0, True, [])
 
     def __enter__(self) -> LogWatch:
@@ -40,8 +44,15 @@ class LogWatch(logging.Handler):
         globalLogPublisher.removeObserver(self._observer)
         gc.enable()
 
+    def collect(self) -> None:
+        """The run has ended: have Twisted report the failed Deferreds that are garbage."""
+        self._ended = True
+        if self._world.violation is None:
+            gc.collect()
+
     def emit(self, record: logging.LogRecord) -> None:
-        self._world.log_line(record)
+        if not self._ended:  # coroutines that are cleared away may log that they end
+            self._world.log_line(record)
 
     def _twisted(self, event: dict[str, Any]) -> None:
         failure = event.get("log_failure")

@@ -255,6 +255,12 @@ class Network:
                 end.break_off()
                 peer.break_off()
 
+    def clear(self) -> None:
+        """The end of the run: no connections, and no ports."""
+        self._ends.clear()
+        self._ports.clear()
+        self.stalled.clear()
+
     # Ports and connections
 
     def listen(self, host: str, port: int, accepting: Accepting) -> bool:
@@ -277,6 +283,10 @@ class Network:
     def closed(self, end: End) -> None:
         """An end of a connection is closed."""
         self._ends.get(end.process, {}).pop(end, None)
+
+    def ends(self, process: Process) -> list[End]:
+        """The ends of the connections that a process has."""
+        return list(self._ends.get(process, ()))
 
     def ended(self, process: Process, *, silent: bool) -> None:
         """A process ends: its ports are free, and its connections are reset."""

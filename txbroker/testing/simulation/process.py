@@ -121,7 +121,8 @@ class Process:
 
     def schedule(self, timer: Timer) -> None:
         """Make a timer's call at its time."""
-        self._scheduler.at(timer.time_s, partial(self._due, timer))
+        if self.alive:
+            self._scheduler.at(timer.time_s, partial(self._due, timer))
 
     def _due(self, timer: Timer) -> None:
         """The time of a timer. It is no step if it was cancelled or delayed, unless the process serves it later."""
@@ -170,6 +171,11 @@ class Process:
             if self._held:  # else it has ended
                 self._held.popleft()
             self._scheduler.after(SOON_S, self._serve_held)
+
+    def remains(self) -> list[object]:
+        """What would run on: nothing of it is garbage before the process ends."""
+        timers = [call for call in self._scheduler.pending() if isinstance(call, partial) and getattr(call.func, "__self__", None) is self]
+        return [*timers, *self._held, *self._network.ends(self)]
 
     def kill(self, *, silent: bool = False) -> None:
         """End it. Its connections are reset; `silent`: the machine lost power, so that peers notice nothing."""

@@ -33,6 +33,14 @@ class Scheduler:
         """End `run` after the event of now."""
         self._stopped = True
 
+    def pending(self) -> list[Callable[[], object]]:
+        """The calls that are to be made, in no order."""
+        return [call for _, _, call in self._heap]
+
+    def clear(self) -> None:
+        """Make no more calls."""
+        self._heap.clear()
+
     def run(self, until_s: float) -> None:
         """Make the calls that are due until a time; fewer if `stop` is called."""
         self._stopped = False

@@ -108,6 +108,7 @@ class World:
         self.transactional: list[TransactionalClient] = []
         self.members: list[Member] = []
         self.administrators: list[Administrator] = []
+        self._connected: list[ClusterClient] = []
         self._ready = False
 
     def process(self, name: str, host: str, *, on_step: Callable[[], None] = lambda: None) -> Process:
@@ -128,13 +129,26 @@ class World:
 
     def run(self) -> Result:
         """Run the plan."""
-        with LogWatch(self):
+        with LogWatch(self) as watch:
             converged_s = self._run()
+            events, digest = self.scheduler.events, self.trace.digest
             self.counts.update(self.ledger.transactions.counts())
-            result = Result(self.violation, self.trace.digest, self.scheduler.now_s, converged_s, self.scheduler.events, self.counts)
-            for process in self.processes:
-                process.alive = False
-        return result
+            self._end_processes()
+            watch.collect()
+        return Result(self.violation, digest, self.scheduler.now_s, converged_s, events, self.counts)
+
+    def _end_processes(self) -> None:
+        """End all processes, and keep nothing of them: what no code has handled is garbage."""
+        for process in self.processes:
+            process.alive = False
+        for host in self.hosts.values():
+            host.forget()
+        for client in self._connected:
+            client.forget()
+        self.scheduler.clear()
+        self.network.clear()
+        self.ensemble.clear()
+        self.state.forget()
 
     def _run(self) -> float:
         for host in self.hosts.values():
@@ -185,7 +199,9 @@ class World:
         """A client on a host of its own."""
         addresses = {host.id: (host.name, PORT) for host in self.hosts.values()}
         chance = stream(self.plan.seed, f"client {name}")
-        return ClusterClient(self.process(name, name), chance, addresses, request_timeout_s=request_timeout_s)
+        client = ClusterClient(self.process(name, name), chance, addresses, request_timeout_s=request_timeout_s)
+        self._connected.append(client)
+        return client
 
     async def _create_topics(self, client: ClusterClient) -> None:
         for topic in self.plan.topics:

@@ -92,6 +92,10 @@ class ClusterClient:
         if connection is not None and connection.ready:
             connection.close()
 
+    def forget(self) -> None:
+        """The end of the run: keep no connection."""
+        self._connections.clear()
+
     @property
     def broker_ids(self) -> list[int]:
         """The known brokers."""

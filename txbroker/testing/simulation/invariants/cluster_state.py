@@ -327,6 +327,10 @@ class ClusterState:
                 truth.ends[epoch] = max(truth.ends.get(epoch, -1), partition.high_watermark)
         self._replicas.pop(host.id, None)
 
+    def forget(self) -> None:
+        """The end of the run."""
+        self._replicas.clear()
+
     def disk_lost(self, host: BrokerHost) -> None:
         """The disk of a host that does not run has lost data."""
         for key in self._ends:

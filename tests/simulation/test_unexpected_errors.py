@@ -1,0 +1,92 @@
+"""An error of a broker that no fault explains is a violation, also one that no code has looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from twisted.internet.defer import Deferred
+from twisted.logger import globalLogBeginner, globalLogPublisher
+
+from txbroker.broker.service import Broker
+from txbroker.testing.simulation.plan import Fault, Plan, draw_plain
+from txbroker.testing.simulation.run import run_plan
+from txbroker.testing.simulation.world import Violation
+
+
+@pytest.fixture(autouse=True)
+def _no_buffer() -> Iterator[None]:
+    """Until a program begins its log Twisted keeps the last events, and the brokers to which they refer."""
+    buffer = globalLogBeginner._temporaryObserver
+    globalLogPublisher.removeObserver(buffer)
+    yield
+    if globalLogBeginner._temporaryObserver is not None:
+        globalLogPublisher.addObserver(buffer)
+
+
+def small_plan(*faults: Fault) -> Plan:
+    topics = tuple(replace(topic, replicas=1, min_in_sync=1) for topic in draw_plain(1).topics)
+    return replace(draw_plain(1), brokers=1, topics=topics, consumers=(), committers=(), faults=faults, left_out=None, duration_s=6.0)
+
+
+def violation(plan: Plan) -> Violation | None:
+    return run_plan(plan)[0].violation
+
+
+async def defect() -> None:
+    raise KeyError("a defect of the broker")
+
+
+class FirstBroker:
+    """Does something more when the first broker of the simulation starts."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.started = False
+        start = Broker.start
+
+        def starting(broker: Broker) -> Deferred[None]:
+            if not self.started:
+                self.started = True
+                self.does(broker)
+            return start(broker)
+
+        monkeypatch.setattr(Broker, "start", starting)
+
+    def does(self, broker: Broker) -> None:
+        """Something."""
+
+
+class FailsInACycle(FirstBroker):
+    def does(self, broker: Broker) -> None:
+        failed = Deferred.fromCoroutine(defect())
+        failed.itself = failed  # type: ignore[attr-defined]
+
+
+class KeepsAFailure(FirstBroker):
+    def does(self, broker: Broker) -> None:
+        broker.kept = Deferred.fromCoroutine(defect())  # type: ignore[attr-defined]
+
+
+KILL = Fault(2.0, "kill", 0, 0.5, 0.5)
+STOP = KILL._replace(kind="stop")
+
+
+@pytest.mark.parametrize(
+    ("broker", "faults"), [(FailsInACycle, ()), (FailsInACycle, (KILL,)), (KeepsAFailure, ()), (KeepsAFailure, (STOP,))]
+)
+def test_a_failure_that_no_code_handles_is_found(
+    monkeypatch: pytest.MonkeyPatch, broker: type[FirstBroker], faults: tuple[Fault, ...]
+) -> None:
+    broker(monkeypatch)
+    found = violation(small_plan(*faults))
+    assert found is not None and found.invariant == "I12" and "a defect of the broker" in found.text, found
+
+
+def test_a_failure_that_a_killed_broker_might_have_handled_is_no_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = KeepsAFailure(monkeypatch)
+    assert violation(small_plan(KILL)) is None and broker.started
+
+
+def test_a_run_without_errors_is_clean() -> None:
+    assert violation(small_plan(KILL, STOP._replace(at_s=4.0))) is None
