@@ -90,3 +90,28 @@ def test_a_failure_that_a_killed_broker_might_have_handled_is_no_mistake(monkeyp
 
 def test_a_run_without_errors_is_clean() -> None:
     assert violation(small_plan(KILL, STOP._replace(at_s=4.0))) is None
+
+
+class CannotStart(FirstBroker):
+    def does(self, broker: Broker) -> None:
+        broker._start = defect  # type: ignore[method-assign]
+
+
+class CannotStop(FirstBroker):
+    def does(self, broker: Broker) -> None:
+        broker._stop = defect  # type: ignore[method-assign]
+
+
+class EndsItself(FirstBroker):
+    def does(self, broker: Broker) -> None:
+        broker._world.reactor.callLater(2.0, broker._fail, "a defect of the broker")
+
+
+@pytest.mark.parametrize(
+    ("broker", "what"),
+    [(CannotStart, "b1 cannot start: "), (CannotStop, "b1 cannot stop: "), (EndsItself, "b1 ends itself: ")],
+)
+def test_a_start_or_stop_that_fails_is_found(monkeypatch: pytest.MonkeyPatch, broker: type[FirstBroker], what: str) -> None:
+    broker(monkeypatch)
+    found = violation(small_plan(STOP))
+    assert found is not None and found.invariant == "I12" and found.text.startswith(what), found

@@ -10,9 +10,7 @@ import errno
 import logging
 from typing import TYPE_CHECKING
 
-from twisted.python.failure import Failure
-
-from txbroker.errors import NoSpace, StorageError
+from txbroker.errors import NoSpace, StartError, StartInterrupted, StorageError
 from txbroker.testing.simulation.chance import stream
 from txbroker.testing.simulation.directed_faults import DIRECTED, run
 from txbroker.testing.simulation.ensemble import LAG_S, Server
@@ -28,6 +26,14 @@ RESTART_S = 1.0  # a supervisor starts a process again that has ended itself
 LOOK_S = 0.2
 BLACKOUT_S = 1.0  # disks are slow for so long before a blackout
 CLOCK_MS = 7_200_000
+FULL_S = 3.0  # for so long a broker may report that a disk was full
+
+# Why a broker may end itself, or not start: its session with ZooKeeper has ended, or it has none.
+SESSION_ENDED = ("session ended", "SessionExpired", "ConnectionLost", "No ZooKeeper answers")
+SESSION_FAULTS = frozenset({
+    "pause", "isolate", "slow", "cut_tree", "drop_tree", "lag_tree", "elect_tree", "expire", "bounce", "depose",
+    "late_failover", "late_roles", "lost_answers", "torn_epochs",
+})  # fmt: skip
 
 
 class Faults:
@@ -38,6 +44,7 @@ class Faults:
         self._chance = stream(world.plan.seed, "faults")
         self._held_down: dict[int, int] = {}  # hosts that a fault keeps from starting again
         self._disk_failed: set[int] = set()
+        self._had_space_s: dict[int, float] = {}  # when the disk of a host was full the last time
         self._paused_clients: list[Process] = []
         self._over = False
         self._left_out: BrokerHost | None = None  # it does not start again
@@ -400,6 +407,7 @@ class Faults:
     def clear(self, host: BrokerHost) -> None:
         """The disk has space again."""
         self._disk_failed.discard(host.id)
+        self._had_space_s[host.id] = self._world.scheduler.now_s
         self._set_disk(host, 0)
 
     def _slow_disk(self, host: BrokerHost, fault: Fault) -> bool | None:
@@ -462,7 +470,8 @@ class Faults:
             host.slow_disk_s = 0.0
             disk = self._disk(host)
             if disk is not None:
-                disk.faults.fails = 0
+                if disk.faults.fails:
+                    self.clear(host)
                 disk.faults.changes_left = None
             if host.cleaners is not None:
                 host.cleaners.disarm()
@@ -479,5 +488,17 @@ class Faults:
         counts = self._world.counts
         return bool(counts["full"] or counts["full_create"]) and ("No space" in record.getMessage() or "offline" in record.getMessage())
 
-    def start_failed(self, host: BrokerHost, failure: Failure) -> None:
-        """A broker could not start: `exited` follows."""
+    def explain(self, host: BrokerHost, error: BaseException | None) -> bool:
+        """Whether a fault explains why a broker cannot start, cannot stop, or ends itself."""
+        if isinstance(error, StartInterrupted):
+            return host.stopping
+        if isinstance(error, StartError) and any(reason in str(error) for reason in SESSION_ENDED):
+            return any(count for kind, count in self._world.counts.items() if kind in SESSION_FAULTS or kind.startswith("left out"))
+        return self.disk_fails(host)
+
+    def disk_fails(self, host: BrokerHost) -> bool:
+        """Whether a disk is full, or was a moment ago."""
+        disk, had_space_s = self._disk(host), self._had_space_s.get(host.id)
+        return (disk is not None and disk.faults.fails != 0) or (
+            had_space_s is not None and self._world.scheduler.now_s < had_space_s + FULL_S
+        )

@@ -17,6 +17,7 @@ from txbroker.cluster.tree.interface import Tree
 from txbroker.config.load import load_broker_config
 from txbroker.config.properties import parse_overrides
 from txbroker.config.resolve import BrokerConfig
+from txbroker.errors import StartError
 from txbroker.testing.simulation.chance import stream
 from txbroker.testing.simulation.cleaners import SimulatedCleaners
 from txbroker.testing.simulation.host_disk import HostDisk
@@ -65,7 +66,6 @@ class BrokerHost:
         self.starts = 0
         self.serving = False
         self.stopping = False
-        self.failure: str | None = None  # why the last process could not start, or ended itself
         self._killed: list[object] = []  # what killed processes had: its end in the middle of anything is no mistake
         self._world = world
         self._overrides = overrides
@@ -85,7 +85,6 @@ class BrokerHost:
         world.network.down.discard(self.name)
         self.starts += 1
         self.serving = self.stopping = False
-        self.failure = None
         self.sessions = []
         process = self.process = world.process(f"{self.name}.{self.starts}", self.name, on_step=partial(world.state.stepped, self))
         self.host_disk = HostDisk(self.disk, process)
@@ -93,7 +92,12 @@ class BrokerHost:
             self._start_cleaners(process)
         config = configuration(self.id, world.ensemble.connect, self._overrides)
         broker = self.broker = Broker(config, self._environment(process), [DATA], partial(self._fatal, process))
-        process.step(lambda: broker.start().addCallbacks(lambda _: self._started(process), lambda failure: self._failed(process, failure)))
+
+        def not_started(failure: Failure) -> None:
+            self._failed(process, "cannot start", failure)
+            self._exited(process)
+
+        process.step(lambda: broker.start().addCallbacks(lambda _: self._started(process), not_started))
 
     def kill(self, *, silent: bool = False) -> None:
         """End the process: kill -9. What it has written stays. `silent`: the machine is off, and its peers notice nothing."""
@@ -113,7 +117,8 @@ class BrokerHost:
 
         def begin() -> None:
             if self.serving:
-                broker.stop().addBoth(lambda _: self._exited(process))
+                stopped = broker.stop().addErrback(lambda failure: self._failed(process, "cannot stop", failure))
+                stopped.addCallback(lambda _: self._exited(process))
             else:
                 broker.interrupt()
 
@@ -149,15 +154,13 @@ class BrokerHost:
                 self.stopping = False
                 self.stop()
 
-    def _failed(self, process: Process, failure: Failure) -> None:
-        self.failure = failure.getErrorMessage()
-        self._world.start_failed(self, failure)
-        self._exited(process)
-
     def _fatal(self, process: Process, why: str) -> None:
-        self.failure = why
-        self._world.trace.add(self.name, f"ends itself: {why}")
+        self._failed(process, "ends itself", Failure(StartError(why)))
         self.stop()
+
+    def _failed(self, process: Process, what: str, failure: Failure) -> None:
+        if process.alive:  # else it was killed in the middle of this
+            self._world.process_failed(self, what, failure)
 
     def _environment(self, process: Process) -> BrokerWorld:
         world, chance = self._world, stream(self._world.plan.seed, f"{self.name}.{self.starts}")

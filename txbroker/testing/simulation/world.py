@@ -288,10 +288,11 @@ class World:
         """The process of a host has ended."""
         self.state.ended(host)
 
-    def start_failed(self, host: BrokerHost, failure: Failure) -> None:
-        """A broker could not start."""
-        self.trace.add(host.name, f"cannot start: {failure.getErrorMessage()}")
-        self.faults.start_failed(host, failure)
+    def process_failed(self, host: BrokerHost, what: str, failure: Failure) -> None:
+        """A broker cannot start, cannot stop, or ends itself."""
+        self.trace.add(host.name, f"{what}: {failure.getErrorMessage()}")
+        if not self.faults.explain(host, failure.value):
+            self.violate("I12", f"{host.name} {what}: {failure.getTraceback()}")
 
     def _crashed(self, error: Exception) -> None:
         process = self.current[0]
