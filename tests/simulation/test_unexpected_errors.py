@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -115,3 +116,21 @@ def test_a_start_or_stop_that_fails_is_found(monkeypatch: pytest.MonkeyPatch, br
     broker(monkeypatch)
     found = violation(small_plan(STOP))
     assert found is not None and found.invariant == "I12" and found.text.startswith(what), found
+
+
+class ReportsALackOfSpace(FirstBroker):
+    def does(self, broker: Broker) -> None:
+        broker._world.reactor.callLater(5.5, logging.getLogger("txbroker").error, "No space left on device")
+
+
+FULL = Fault(0.1, "full", 0, 0.5, 0.5)
+
+
+@pytest.mark.parametrize(("faults", "clean"), [((FULL,), False), ((FULL._replace(at_s=3.5, length_s=4.0),), True)])
+def test_a_lack_of_space_is_excused_only_while_the_disk_is_full(
+    monkeypatch: pytest.MonkeyPatch, faults: tuple[Fault, ...], clean: bool
+) -> None:
+    ReportsALackOfSpace(monkeypatch)
+    found = violation(small_plan(*faults))
+    assert (found is None) is clean, found
+    assert clean or (found is not None and "No space left" in found.text)

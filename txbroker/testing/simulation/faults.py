@@ -10,7 +10,7 @@ import errno
 import logging
 from typing import TYPE_CHECKING
 
-from txbroker.errors import NoSpace, StartError, StartInterrupted, StorageError
+from txbroker.errors import NoSpace, StartError, StartInterrupted
 from txbroker.testing.simulation.chance import stream
 from txbroker.testing.simulation.directed_faults import DIRECTED, run
 from txbroker.testing.simulation.ensemble import LAG_S, Server
@@ -480,13 +480,10 @@ class Faults:
             if not host.is_running:
                 host.start()
 
-    def excuses(self, record: logging.LogRecord) -> bool:
-        """Whether an error in the log is what a fault must cause."""
+    def excuses(self, host: BrokerHost, record: logging.LogRecord) -> bool:
+        """Whether an error in the log of a host is what a fault must cause: there is no space."""
         error = record.exc_info[1] if record.exc_info else None
-        if isinstance(error, NoSpace | StorageError):
-            return True
-        counts = self._world.counts
-        return bool(counts["full"] or counts["full_create"]) and ("No space" in record.getMessage() or "offline" in record.getMessage())
+        return (isinstance(error, NoSpace) or "No space" in record.getMessage()) and self.disk_fails(host)
 
     def explain(self, host: BrokerHost, error: BaseException | None) -> bool:
         """Whether a fault explains why a broker cannot start, cannot stop, or ends itself."""

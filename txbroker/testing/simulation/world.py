@@ -306,7 +306,9 @@ class World:
             return  # it was killed in the middle of this step
         who = process.name if process is not None else "-"
         self.trace.add(who, f"{record.levelname[0]} {record.getMessage()}")
-        if record.levelno >= logging.ERROR and not self.faults.excuses(record):
+        if record.levelno >= logging.ERROR and not any(
+            host.process is process and self.faults.excuses(host, record) for host in self.hosts.values()
+        ):
             text = record.getMessage()
             if record.exc_info and record.exc_info[1] is not None:
                 text += "\n" + Failure(record.exc_info[1]).getTraceback()
