@@ -216,11 +216,11 @@ class ClusterState:
     def _compare_batch(self, truth: Truth, who: str, header: BatchHeader, expected: int) -> None:
         found = Committed(header.last_offset, header.leader_epoch, header.crc)
         known = truth.batches.get(header.base_offset)
+        if header.base_offset > expected:
+            self._violate("I2", f"{who}: no record has the offset {expected}; the next batch begins at {header.base_offset}")
         if known is None:
             if header.base_offset < truth.checked:
                 self._violate("I2", f"{who}: the batch at {header.base_offset} is in the middle of a committed one")
-            elif header.base_offset != truth.checked and header.base_offset > expected:
-                self._violate("I2", f"{who}: no record has the offset {expected}; the next batch begins at {header.base_offset}")
             truth.batches[header.base_offset] = found
             truth.checked = header.last_offset + 1
             self._check_sequence(truth, who, header)
