@@ -110,7 +110,8 @@ class Committer:
         if found.error_code:
             raise NotAvailable(ErrorCode(found.error_code).name)
         if acting is None or acting != self._ledger.acting_coordinator(self._plan.group, self._coordinator):
-            return  # a coordinator that does not know yet that there is another one answers what it knows, as in Kafka
+            # A coordinator that does not know yet that there is another one answers what it knows, as in Kafka.
+            raise NotAvailable("the coordinator may be replaced")
         self._ledger.history.fetched(self.name, self._plan.group, self._plan.partition, found.committed_offset, began)
         if found.committed_offset < committed or found.committed_offset > self._tried:
             text = f"offset {committed} of {self._plan.group} is committed, and {found.committed_offset} is fetched"
