@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from txbroker.names import TopicPartition
+from txbroker.testing import histories
 from txbroker.testing.simulation.group_ledger import GroupLedger
+from txbroker.testing.simulation.ledger import ANOMALIES
 from txbroker.testing.simulation.run import run_plan
 from txbroker.testing.simulation.transaction_ledger import Consumed, Sent, TransactionLedger
 from txbroker.testing.simulation.workloads import draw
@@ -41,6 +45,12 @@ class Transactions:
         """What is found if these transactions are visible, in this order."""
         self.ledger.check_end({p: {self.value(number, p): offset for offset, number in enumerate(numbers)} for p in partitions})
         return self.found
+
+
+def test_each_anomaly_of_a_history_violates_an_invariant() -> None:
+    kinds = re.findall(r"^\| `([\w-]+)`", histories.__doc__ or "", re.MULTILINE)
+    assert "lost-latest" in kinds and ANOMALIES["lost-latest"] == "I13"
+    assert {kind for kind in kinds if kind not in ANOMALIES} == set()
 
 
 def test_committed_and_aborted_transactions_as_they_must_be() -> None:

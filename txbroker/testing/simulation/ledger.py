@@ -19,7 +19,7 @@ Report = Callable[[str, str], None]
 ANOMALIES = {
     "duplicate": "I10", "nonmonotonic-send": "I10", "inconsistent-offsets": "I3", "unexpected": "I3", "nonmonotonic-poll": "I3",
     "int-nonmonotonic-poll": "I3", "poll-skip": "I3", "int-poll-skip": "I3", "G1a": "I9", "precommitted-read": "I9",
-    "torn-transaction": "I9", "lost-commit": "I8", "unexpected-commit": "I8",
+    "torn-transaction": "I9", "lost-commit": "I8", "unexpected-commit": "I8", "lost-latest": "I13", "lost-write": "I1", "unseen": "I1",
 }  # fmt: skip
 
 
@@ -123,7 +123,7 @@ class Ledger:
         seen = self.partitions.items()
         compacted = {name.topic for name, one in seen if one.compacted}
         for anomaly in self.history.anomalies(compacted=compacted, deleted=[(name, one.start) for name, one in seen if one.start]):
-            self._report(ANOMALIES.get(anomaly.kind, "I1"), f"the history of the clients: {anomaly}")
+            self._report(ANOMALIES[anomaly.kind], f"the history of the clients: {anomaly}")
 
     # Consumers
 
