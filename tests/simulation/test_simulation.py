@@ -10,11 +10,13 @@ from dataclasses import replace
 
 import pytest
 
+from txbroker.testing.simulation.bug_search import search
 from txbroker.testing.simulation.bugs import BUGS, switched_on
 from txbroker.testing.simulation.plan import SETTLE_S, draw_plain
 from txbroker.testing.simulation.run import run_plan, run_seed
 from txbroker.testing.simulation.shrink import shrink
 from txbroker.testing.simulation.workloads import draw
+from txbroker.testing.simulation.world import World
 
 COMMAND = [sys.executable, "-m", "txbroker.testing.simulation"]
 RUN = "txbroker.testing.simulation.run"
@@ -69,6 +71,15 @@ def test_a_plan_without_faults_has_none_and_is_whole_at_once() -> None:
     assert world.ledger.records_read > 0 and sum(producer.acknowledged for producer in world.producers) > 100
     offsets_partitions = 2 if world.committers else 0
     assert result.counts["leaders"] == sum(topic.partitions for topic in world.plan.topics) + offsets_partitions
+
+
+def test_a_defect_of_the_simulation_finds_no_bug(monkeypatch: pytest.MonkeyPatch) -> None:
+    def defect(world: World) -> None:
+        raise TypeError("it is wrong")
+
+    monkeypatch.setattr(World, "run", defect)
+    found = search("duplicate_accepted", seeds=range(1, 3), known=False)
+    assert found.seed is None and found.line.endswith("NOT FOUND; seed 2 has a defect of the simulation: TypeError: it is wrong")
 
 
 def test_a_plan_is_shrunk_to_what_its_failure_needs() -> None:

@@ -14,7 +14,10 @@ TEXT_MAX = 160
 
 
 class Search(NamedTuple):
-    """A bug, the seed that has found it (None: no seed has), the violated invariant, and what was wrong."""
+    """A bug, the seed that has found it (None: no seed has), the violated invariant, and what was wrong.
+
+    Without a seed `text` is the last defect of the simulation, if there was one: that finds no bug.
+    """
 
     bug: str
     seed: int | None
@@ -24,7 +27,9 @@ class Search(NamedTuple):
     @property
     def line(self) -> str:
         """For people."""
-        return f"{self.bug}: NOT FOUND" if self.seed is None else f"{self.bug}: seed {self.seed}, {self.text}"
+        if self.seed is None:
+            return f"{self.bug}: NOT FOUND" + (f"; {self.text}" if self.text else "")
+        return f"{self.bug}: seed {self.seed}, {self.text}"
 
     @property
     def row(self) -> str:
@@ -35,11 +40,14 @@ class Search(NamedTuple):
 def search(bug: str, *, seeds: Sequence[int], known: bool) -> Search:
     """Try the seeds in their order; with `known` first the one that has found the bug before."""
     first = [FIRST_SEEDS[bug]] if known and bug in FIRST_SEEDS else []
+    defect = ""
     for seed in [*first, *seeds]:
         ran: Ran = run_seed(seed, bug)
-        if ran.failed:
-            return Search(bug, seed, ran.failed.split()[0], ran.failed.splitlines()[0][:TEXT_MAX])
-    return Search(bug, None, "", "")
+        if ran.result is None:
+            defect = f"seed {seed} has a defect of the simulation: {ran.defect.strip().splitlines()[-1][:TEXT_MAX]}"
+        elif ran.result.violation is not None:
+            return Search(bug, seed, ran.result.violation.invariant, ran.failed.splitlines()[0][:TEXT_MAX])
+    return Search(bug, None, "", defect)
 
 
 def search_all(bugs: Sequence[str], *, seeds: Sequence[int], known: bool, workers: int) -> Iterator[Search]:
