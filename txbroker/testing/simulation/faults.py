@@ -142,8 +142,8 @@ class Faults:
 
     def _pause_client(self, host: BrokerHost, fault: Fault) -> bool | None:
         """A client stands still: what it sends afterwards may belong to a session, a generation or a leader of before."""
-        running = {broker.name for broker in self._world.hosts.values()}
-        clients = [process for process in self._world.processes if process.host not in running and not process.paused]
+        hosts = self._client_hosts
+        clients = [process for process in self._world.processes if process.host in hosts and not process.paused]
         if not clients:
             return False
         process = clients[int(fault.detail * 1000) % len(clients)]
@@ -261,9 +261,15 @@ class Faults:
         if fault.detail < 0.5:
             names += [server.name for server in self._world.ensemble.servers]
         if fault.detail < 0.8:
-            names += [process.host for process in self._world.processes if process.host[0] in "pcga"]
+            names += self._client_hosts
         both = [(host.name, name) for name in names] + [(name, host.name) for name in names]
         self._cut_links(both, fault.length_s)
+
+    @property
+    def _client_hosts(self) -> list[str]:
+        """The hosts of all clients."""
+        brokers = {host.name for host in self._world.hosts.values()}
+        return [process.host for process in self._world.processes if process.host not in brokers]
 
     def _cut_tree(self, host: BrokerHost, fault: Fault) -> None:
         """A broker from ZooKeeper, or from one of its servers."""
@@ -289,7 +295,8 @@ class Faults:
     def _slow(self, host: BrokerHost, fault: Fault) -> None:
         """All links of a broker."""
         network = self._world.network
-        names = [other.name for other in self._world.hosts.values()] + [server.name for server in self._world.ensemble.servers]
+        names = [other.name for other in self._world.hosts.values() if other is not host]
+        names += [server.name for server in self._world.ensemble.servers] + self._client_hosts
         links = [(host.name, name) for name in names] + [(name, host.name) for name in names]
         for link in links:
             network.slow_s[link] = 0.05 + fault.detail
