@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from txbroker.cluster.partition import Partition
     from txbroker.testing.simulation.faults import Faults
     from txbroker.testing.simulation.hosts import BrokerHost
-    from txbroker.testing.simulation.network import Link, Network
+    from txbroker.testing.simulation.network import Latencies, Link, Network
     from txbroker.testing.simulation.plan import Fault
     from txbroker.testing.simulation.world import World
 
@@ -305,9 +305,9 @@ def _slow_disks(hosts: list[BrokerHost]) -> Iterator[None]:
 
 
 @contextmanager
-def _slow(latencies: dict[Link, float], link: Link, seconds: float) -> Iterator[None]:
-    latencies[link] = seconds
+def _slow(latencies: Latencies, link: Link, seconds: float) -> Iterator[None]:
+    latencies.add(link, seconds)
     try:
         yield
     finally:
-        latencies.pop(link, None)
+        latencies.remove(link, seconds)

@@ -193,14 +193,14 @@ class Ensemble:
 
 
 class Server:
-    """One server, a process on a host of its own. `lag_s`: how far it may be behind, at most."""
+    """One server, a process on a host of its own. `lags`: how far faults have it be behind; the longest one counts."""
 
     def __init__(self, ensemble: Ensemble, name: str) -> None:
         self.name = name
         self.ensemble = ensemble
         self.nodes = MemoryNodes()
         self.children_zxid: dict[str, int] = {}
-        self.lag_s = LAG_S
+        self.lags: list[float] = []
         self.connections: dict[Connection, None] = {}
         self._transactions: deque[Transaction] = deque()
         self._last_s = 0.0
@@ -222,7 +222,8 @@ class Server:
         """A transaction is committed: apply it soon."""
         scheduler = self.ensemble.scheduler
         self._transactions.append(transaction)
-        self._last_s = max(self._last_s, scheduler.now_s + self.ensemble.chance.random() * self.lag_s)
+        lag_s = max(self.lags, default=LAG_S)
+        self._last_s = max(self._last_s, scheduler.now_s + self.ensemble.chance.random() * lag_s)
         scheduler.at(self._last_s, self._apply)
 
     def _apply(self) -> None:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from txbroker.errors import NoSpace, StartError, StartInterrupted
 from txbroker.testing.simulation.chance import stream
-from txbroker.testing.simulation.directed_faults import DIRECTED, run
-from txbroker.testing.simulation.ensemble import LAG_S, Server
+from txbroker.testing.simulation.directed_faults import DIRECTED, Steps, run
+from txbroker.testing.simulation.ensemble import Server
 from txbroker.testing.simulation.host_disk import HostDisk
 from txbroker.testing.simulation.plan import CONTROLLER, LEADER, Fault
 
@@ -46,6 +46,7 @@ class Faults:
         self._disk_failed: set[int] = set()
         self._had_space_s: dict[int, float] = {}  # when the disk of a host was full the last time
         self._paused_clients: list[Process] = []
+        self._directed: list[Steps] = []
         self._over = False
         self._left_out: BrokerHost | None = None  # it does not start again
 
@@ -60,7 +61,9 @@ class Faults:
         directed = DIRECTED.get(fault.kind)
         host = self.target(fault)
         if directed is not None:
-            begun = run(self._world, directed(self._world, self, fault), lambda: self._over)
+            steps = directed(self._world, self, fault)
+            begun = run(self._world, steps, lambda: self._over)
+            self._directed.append(steps)
         else:
             begun = getattr(self, f"_{fault.kind}")(host, fault) is not False
         if begun:
@@ -294,13 +297,10 @@ class Faults:
 
     def _slow(self, host: BrokerHost, fault: Fault) -> None:
         """All links of a broker."""
-        network = self._world.network
         names = [other.name for other in self._world.hosts.values() if other is not host]
         names += [server.name for server in self._world.ensemble.servers] + self._client_hosts
         links = [(host.name, name) for name in names] + [(name, host.name) for name in names]
-        for link in links:
-            network.slow_s[link] = 0.05 + fault.detail
-        self._after(fault.length_s, lambda: [network.slow_s.pop(link, None) for link in links])
+        self._slow_links(links, 0.05 + fault.detail, fault.length_s)
 
     def _slow_link(self, host: BrokerHost, fault: Fault) -> bool | None:
         """One link between two brokers, in one direction: what it carries comes after what was decided later."""
@@ -308,10 +308,19 @@ class Faults:
         if not others:
             return False
         link = host.name, others[int(fault.detail * 1000) % len(others)].name
-        slow_s = self._world.network.slow_s
-        slow_s[link] = 0.3 + 2.5 * fault.detail
-        self._after(fault.length_s, lambda: slow_s.pop(link, None))
+        self._slow_links([link], 0.3 + 2.5 * fault.detail, fault.length_s)
         return None
+
+    def _slow_links(self, links: list[tuple[str, str]], slow_s: float, seconds: float) -> None:
+        latencies = self._world.network.slow_s
+        for link in links:
+            latencies.add(link, slow_s)
+
+        def end() -> None:
+            for link in links:
+                latencies.remove(link, slow_s)
+
+        self._after(seconds, end)
 
     def _drop(self, host: BrokerHost, fault: Fault) -> bool | None:
         """The connections of a broker with one other host are reset."""
@@ -352,8 +361,8 @@ class Faults:
 
     def lag(self, server: Server, seconds: float, lag_s: float) -> None:
         """Keep a server of ZooKeeper behind the others."""
-        server.lag_s = lag_s
-        self._after(seconds, lambda: setattr(server, "lag_s", LAG_S))
+        server.lags.append(lag_s)
+        self._after(seconds, lambda: server.lags.remove(lag_s))
 
     def _elect_tree(self, host: BrokerHost, fault: Fault) -> bool | None:
         if self._world.ensemble.electing:
@@ -468,9 +477,11 @@ class Faults:
         self._over = True
         self._left_out = None
         world = self._world
+        for steps in self._directed:
+            steps.close()  # now: later it would heal links of the broker that is left out
         world.network.heal()
         for server in world.ensemble.servers:
-            server.lag_s = LAG_S
+            server.lags.clear()
         for process in self._paused_clients:
             process.resume()
         for host in world.hosts.values():

@@ -165,8 +165,38 @@ class End:
             self.lost(reason)
 
 
+class Latencies:
+    """The additional latency of links. If several faults make a link slow, the slowest one counts."""
+
+    def __init__(self) -> None:
+        self._links: dict[Link, list[float]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._links)
+
+    def of(self, link: Link) -> float:
+        """Of one link, in seconds."""
+        return max(self._links.get(link, ()), default=0.0)
+
+    def add(self, link: Link, seconds: float) -> None:
+        """A fault begins."""
+        self._links.setdefault(link, []).append(seconds)
+
+    def remove(self, link: Link, seconds: float) -> None:
+        """It ends."""
+        found = self._links.get(link, [])
+        if seconds in found:
+            found.remove(seconds)
+            if not found:
+                del self._links[link]
+
+    def clear(self) -> None:
+        """All of them end."""
+        self._links.clear()
+
+
 class Network:
-    """`cut`: links that hold everything back, as (from, to). `refused`: how many faults have each link refuse connections.
+    """`cut`: how many faults have each link hold everything back, as (from, to); `refused`: how many have it refuse connections.
 
     `slow_s`: additional latency of a link; `slow_requests_s`: only on connections that its first host has made.
     `down`: hosts without power.
@@ -175,10 +205,10 @@ class Network:
     def __init__(self, scheduler: Scheduler, chance: Random, *, latency_s: float) -> None:
         self.scheduler = scheduler
         self.chance = chance
-        self.cut: set[Link] = set()
+        self.cut: Counter[Link] = Counter()
         self.refused: Counter[Link] = Counter()
-        self.slow_s: dict[Link, float] = {}
-        self.slow_requests_s: dict[Link, float] = {}
+        self.slow_s = Latencies()
+        self.slow_requests_s = Latencies()
         self.down: set[str] = set()
         self.stalled: dict[Link, list[Pipe]] = {}
         self._latency_s = latency_s
@@ -195,9 +225,9 @@ class Network:
         if chance > 0.998:
             latency_s += 0.2
         if self.slow_s:
-            latency_s += self.slow_s.get(link, 0.0)
+            latency_s += self.slow_s.of(link)
         if self.slow_requests_s and requests:
-            latency_s += self.slow_requests_s.get(link, 0.0)
+            latency_s += self.slow_requests_s.of(link)
         return latency_s
 
     def is_up(self, host: str) -> bool:
@@ -208,11 +238,15 @@ class Network:
 
     def cut_link(self, source: str, target: str) -> None:
         """Hold back what is sent in this direction."""
-        self.cut.add((source, target))
+        self.cut[source, target] += 1
 
     def heal_link(self, source: str, target: str) -> None:
-        """Deliver again."""
-        self.cut.discard((source, target))
+        """Deliver again, unless another fault has cut the link, too."""
+        link = source, target
+        if self.cut[link] > 1:
+            self.cut[link] -= 1
+            return
+        del self.cut[link]
         for pipe in self.stalled.pop((source, target), []):
             pipe.healed()
 
@@ -235,8 +269,9 @@ class Network:
         self.refused.clear()
         self.slow_s.clear()
         self.slow_requests_s.clear()
-        for source, target in sorted(self.cut):
-            self.heal_link(source, target)
+        for link in sorted(self.cut):
+            self.cut[link] = 1
+            self.heal_link(*link)
 
     def reset_some(self, host: str, which: float) -> bool:
         """Reset the connections between a host and one of its peers; False if it has none."""
