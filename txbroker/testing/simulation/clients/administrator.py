@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from txbroker.errors import ErrorCode
 from txbroker.names import TopicPartition
-from txbroker.testing.simulation.clients.cluster_client import PASSING, ClusterClient
+from txbroker.testing.simulation.clients.cluster_client import PASSING, ClusterClient, Refused
 from txbroker.testing.simulation.ledger import Ledger
 from txbroker.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -28,6 +28,21 @@ RETRY_S = 0.2
 TOPIC = 2  # the type of a resource
 SET = 0  # the operation on a configuration
 TIMEOUT_MS = 3000
+
+# The controller is another broker now, or a broker does not answer: the request may have been carried out.
+_CONTROLLER_MOVED = frozenset({ErrorCode.NOT_CONTROLLER, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.BROKER_NOT_AVAILABLE})
+_NO_BROKERS = frozenset({ErrorCode.INVALID_REPLICATION_FACTOR, ErrorCode.INVALID_REPLICATION_ASSIGNMENT})  # as some do not run
+_NO_TOPIC = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})  # a broker does not know it yet
+_FAILURES = {
+    "create": _CONTROLLER_MOVED | _NO_BROKERS,
+    "delete": _CONTROLLER_MOVED | _NO_TOPIC,
+    "add_partitions": _CONTROLLER_MOVED | _NO_BROKERS | _NO_TOPIC | {ErrorCode.REASSIGNMENT_IN_PROGRESS},
+    "reassign": _CONTROLLER_MOVED | _NO_BROKERS | _NO_TOPIC,
+    "cancel": _CONTROLLER_MOVED | _NO_TOPIC | {ErrorCode.NO_REASSIGNMENT_IN_PROGRESS},
+    "elect": _CONTROLLER_MOVED | _NO_TOPIC | {ErrorCode.ELECTION_NOT_NEEDED, ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE},
+    "configure": _CONTROLLER_MOVED | _NO_TOPIC,
+}  # fmt: skip
+
 REQUESTS = ("create", "delete", "add_partitions", "reassign", "cancel", "elect", "configure")
 
 
@@ -106,6 +121,13 @@ class Administrator:
         name = self._client.chance.choice(existing)
         return TopicPartition(name, self._client.chance.randrange(self.expected.partitions[name]))
 
+    @staticmethod
+    def _check(request: str, *codes: int) -> None:
+        """Refused, unless faults explain these errors."""
+        for code in codes:
+            if code and code not in _FAILURES[request]:
+                raise Refused(f"{request} failed with {ErrorCode(code).name}")
+
     async def _create(self) -> None:
         chance, expected = self._client.chance, self.expected
         self._created += 1
@@ -114,6 +136,7 @@ class Administrator:
         topic = CreatableTopic(name=name, num_partitions=count, replication_factor=self.plan.replicas, assignments=[], configs=[])
         request = CreateTopicsRequest(topics=[topic], timeout_ms=TIMEOUT_MS)
         (answer,) = (await self._client.send(self._client.controller_id, request)).topics
+        self._check("create", answer.error_code)
         if not answer.error_code:
             expected.partitions[name] = count
             expected.doubtful.discard(name)
@@ -125,6 +148,7 @@ class Administrator:
         expected.doubtful.add(name)
         request = DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], topic_names=[name], timeout_ms=TIMEOUT_MS)
         (answer,) = (await self._client.send(self._client.controller_id, request)).responses
+        self._check("delete", answer.error_code)
         if not answer.error_code:
             expected.deleted.add(name)
 
@@ -137,6 +161,7 @@ class Administrator:
         topic = CreatePartitionsTopic(name=name, count=count, assignments=None)
         request = CreatePartitionsRequest(topics=[topic], timeout_ms=TIMEOUT_MS, validate_only=False)
         (answer,) = (await self._client.send(self._client.controller_id, request)).results
+        self._check("add_partitions", answer.error_code)
         if not answer.error_code:
             expected.partitions[name] = count
             expected.doubtful.discard(name)
@@ -159,9 +184,14 @@ class Administrator:
         )
         request = AlterPartitionReassignmentsRequest(timeout_ms=TIMEOUT_MS, topics=[topic])
         response = await self._client.send(self._client.controller_id, request)
-        if response.error_code or was_doubtful:
+        what = "cancel" if target is None else "reassign"
+        self._check(what, response.error_code)
+        if response.error_code:
             return
         ((answer,),) = (one.partitions for one in response.responses)
+        self._check(what, answer.error_code)
+        if was_doubtful:
+            return
         if not answer.error_code and target is not None:
             expected.targets[partition] = tuple(target)
             expected.doubtful.discard(partition)
@@ -176,7 +206,9 @@ class Administrator:
         topic, index = self._partition()
         partitions = [TopicPartitions(topic=topic, partitions=[index])]
         request = ElectLeadersRequest(topic_partitions=partitions, timeout_ms=TIMEOUT_MS)
-        await self._client.send(self._client.controller_id, request)
+        response = await self._client.send(self._client.controller_id, request)
+        self._check("elect", response.error_code)
+        self._check("elect", *(one.error_code for result in response.replica_election_results for one in result.partition_result))
 
     async def _configure(self) -> None:
         expected, name = self.expected, self._partition().topic
@@ -187,5 +219,6 @@ class Administrator:
         resource = AlterConfigsResource(resource_type=TOPIC, resource_name=name, configs=[config])
         request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
         (answer,) = (await self._client.send(self._client.controller_id, request)).responses
+        self._check("configure", answer.error_code)
         if not answer.error_code and was_known:
             expected.segment_bytes[name] = value

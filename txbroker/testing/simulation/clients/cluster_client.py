@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from random import Random
 from typing import Any, TypeVar
 
@@ -27,6 +27,18 @@ GROUP, TRANSACTION = 0, 1  # the kinds of coordinators
 
 class NotAvailable(Exception):
     """No broker serves it at the moment: try again later."""
+
+
+class Refused(Exception):
+    """A request has failed with an error that no fault explains. It ends the client, which violates I12."""
+
+
+def check(request: str, code: int, passing: Collection[ErrorCode]) -> None:
+    """Return if there is no error. NotAvailable if it is one of `passing`, else Refused."""
+    if code in passing:
+        raise NotAvailable(f"{request}: {ErrorCode(code).name}")
+    if code:
+        raise Refused(f"{request} failed with {ErrorCode(code).name}")
 
 
 class ClusterClient:
@@ -137,15 +149,14 @@ class ClusterClient:
         self.leaders.pop(name, None)
 
     async def coordinator(self, key: str, kind: int = GROUP) -> int:
-        """The coordinator of a group or a transactional id; NotAvailable."""
+        """The coordinator of a group or a transactional id; NotAvailable, Refused."""
         broker_id = self.chance.choice(self.broker_ids)
         try:
             response = await self.send(broker_id, FindCoordinatorRequest(coordinator_keys=[key], key_type=kind), version_max=4)
         except ClientError as error:
             raise NotAvailable(f"no coordinator: {error}") from error
         (found,) = response.coordinators
-        if found.error_code:
-            raise NotAvailable(f"no coordinator: {ErrorCode(found.error_code).name}")
+        check("FindCoordinator", found.error_code, (ErrorCode.COORDINATOR_NOT_AVAILABLE,))
         self._brokers.setdefault(found.node_id, (found.host, found.port))
         node: int = found.node_id
         return node

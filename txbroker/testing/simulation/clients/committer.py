@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from txbroker.errors import ErrorCode
 from txbroker.names import TopicPartition
 from txbroker.testing.histories import Outcome
-from txbroker.testing.simulation.clients.cluster_client import PASSING, ClusterClient, NotAvailable
+from txbroker.testing.simulation.clients.cluster_client import PASSING, ClusterClient, NotAvailable, check
+from txbroker.testing.simulation.clients.group_errors import COMMIT, COORDINATOR_MOVED
 from txbroker.testing.simulation.ledger import Ledger
 from txbroker.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from txbroker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
@@ -89,8 +89,7 @@ class Committer:
         try:
             response = await self._client.send(self._coordinator, request, version_max=8)
             ((answer,),) = (found.partitions for found in response.topics)
-            if answer.error_code:
-                raise NotAvailable(ErrorCode(answer.error_code).name)
+            check("OffsetCommit", answer.error_code, COMMIT)
             outcome = Outcome.OK
         finally:
             history.committed(self.name, self._plan.group, self._plan.partition, offset, began, outcome)
@@ -104,11 +103,9 @@ class Committer:
         asked = OffsetFetchRequestGroup(group_id=self._plan.group, topics=[OffsetFetchRequestTopics(name=topic, partition_indexes=[index])])
         response = await self._client.send(self._coordinator, OffsetFetchRequest(groups=[asked]), version_max=8)
         (group,) = response.groups
-        if group.error_code:
-            raise NotAvailable(ErrorCode(group.error_code).name)
+        check("OffsetFetch", group.error_code, COORDINATOR_MOVED)
         ((found,),) = (one.partitions for one in group.topics)
-        if found.error_code:
-            raise NotAvailable(ErrorCode(found.error_code).name)
+        check("OffsetFetch", found.error_code, ())
         if acting is None or acting != self._ledger.acting_coordinator(self._plan.group, self._coordinator):
             # A coordinator that does not know yet that there is another one answers what it knows, as in Kafka.
             raise NotAvailable("the coordinator may be replaced")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from txbroker.errors import ErrorCode
 from txbroker.names import TopicPartition
 from txbroker.testing.simulation.clients.aborted_transactions import AbortedTransactions
-from txbroker.testing.simulation.clients.cluster_client import PASSING, ClusterClient, NotAvailable
+from txbroker.testing.simulation.clients.cluster_client import PASSING, ClusterClient, check
 from txbroker.testing.simulation.clients.contents import text_of
 from txbroker.testing.simulation.ledger import Ledger
 from txbroker.wire.batch import HEADER_SIZE, read_header
@@ -17,6 +17,13 @@ from txbroker.wire.records import read_records
 
 RETRY_S = 0.1
 BATCH_BYTES_MAX = 1 << 20
+
+_LEADER_MOVED = frozenset({
+    ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.UNKNOWN_LEADER_EPOCH, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+})  # fmt: skip
+_FETCH = _LEADER_MOVED | {ErrorCode.OFFSET_OUT_OF_RANGE}  # of a follower that is behind
+_LIST_OFFSETS = _LEADER_MOVED | {ErrorCode.OFFSET_NOT_AVAILABLE, ErrorCode.LEADER_NOT_AVAILABLE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +106,7 @@ class Consumer:
                 await self._client.sleep(RETRY_S)
 
     async def poll(self, partition: TopicPartition, position: int, replica: int = -1, *, wait_ms: int | None = None) -> int:
-        """Fetch once; the next position. NotAvailable."""
+        """Fetch once; the next position. NotAvailable, Refused."""
         began = self._ledger.history.now()
         leader, epoch = await self._client.leader(partition)
         broker_id = leader if replica < 0 else replica
@@ -114,15 +121,13 @@ class Consumer:
             topics=[FetchTopic(topic=partition.topic, partitions=[fetched])],
         )
         response = await self._client.send(broker_id, request, version_max=12)
-        if response.error_code:
-            raise NotAvailable(ErrorCode(response.error_code).name)
+        check("Fetch", response.error_code, ())
         (data,) = [data for topic in response.responses for data in topic.partitions]
         if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and replica < 0:
             self._ledger.out_of_range(self.name, partition, position)
             self._ledger.history.assigned(self.name, partition)
             return await self._earliest(partition)
-        if data.error_code:
-            raise NotAvailable(ErrorCode(data.error_code).name)
+        check("Fetch", data.error_code, _FETCH)
         aborted = AbortedTransactions(data.aborted_transactions or ()) if self.plan.read_committed else None
         return self._read(partition, position, bytes(data.records or b""), aborted, began)
 
@@ -167,7 +172,7 @@ class Consumer:
         self._ledger.latest(self.name, partition, await self.offset_of(partition, -1), begun, stable=stable)
 
     async def offset_of(self, partition: TopicPartition, timestamp: int) -> tuple[int, int]:
-        """ListOffsets, -1 the latest offset, -2 the first one: the leader's epoch and the offset. NotAvailable."""
+        """ListOffsets, -1 the latest offset, -2 the first one: the leader's epoch and the offset. NotAvailable, Refused."""
         leader, epoch = await self._client.leader(partition)
         asked = ListOffsetsPartition(partition_index=partition.partition, timestamp=timestamp, current_leader_epoch=epoch)
         request = ListOffsetsRequest(
@@ -177,8 +182,7 @@ class Consumer:
         )
         response = await self._client.send(leader, request, version_max=7)
         (answer,) = [answer for topic in response.topics for answer in topic.partitions]
-        if answer.error_code:
-            raise NotAvailable(ErrorCode(answer.error_code).name)
+        check("ListOffsets", answer.error_code, _LIST_OFFSETS)
         if timestamp == -1 and answer.leader_epoch != epoch:
             self._ledger.not_fenced(self.name, partition, epoch, answer.leader_epoch)
         return answer.leader_epoch, answer.offset

@@ -14,7 +14,8 @@ from typing import Any
 from txbroker.errors import ErrorCode
 from txbroker.names import TopicPartition
 from txbroker.testing.histories import Outcome
-from txbroker.testing.simulation.clients.cluster_client import PASSING, ClusterClient, NotAvailable
+from txbroker.testing.simulation.clients.cluster_client import PASSING, ClusterClient, NotAvailable, check
+from txbroker.testing.simulation.clients.group_errors import COMMIT, COORDINATOR_MOVED
 from txbroker.testing.simulation.ledger import Ledger
 from txbroker.wire.messages.heartbeat import HeartbeatRequest
 from txbroker.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
@@ -27,7 +28,7 @@ RETRY_S = 0.2
 PROTOCOL_TYPE = "simulation"
 # The member is known no longer: it joins as a new one.
 _UNKNOWN = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID})
-_COORDINATOR_MOVED = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
+_REJOIN = _UNKNOWN | {ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION}
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,16 +148,13 @@ class Member:
         self._id, self.owned = "", frozenset()
 
     def _check(self, what: str, code: int) -> None:
-        if not code:
-            return
+        """Return if there is no error. Rejoin, NotAvailable, Refused."""
         problem = f"{what}: {ErrorCode(code).name}"
         if code in _UNKNOWN:
             self._forget()
-        if code in _COORDINATOR_MOVED:
-            self._coordinator = -1
-        if code in (ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION, *_UNKNOWN):
+        if code in _REJOIN:
             raise Rejoin(problem)
-        raise NotAvailable(problem)
+        check(what, code, COMMIT if what == "OffsetCommit" else COORDINATOR_MOVED)
 
     async def _be_away(self, *, leaves: bool) -> None:
         if leaves and not self.plan.static:

@@ -15,7 +15,7 @@ from twisted.internet.defer import Deferred
 
 from txbroker.errors import ErrorCode
 from txbroker.names import TopicPartition
-from txbroker.testing.simulation.clients.cluster_client import PASSING, ClusterClient, NotAvailable
+from txbroker.testing.simulation.clients.cluster_client import PASSING, ClusterClient, NotAvailable, check
 from txbroker.testing.simulation.clients.contents import record
 from txbroker.testing.simulation.ledger import Ledger
 from txbroker.wire.messages.init_producer_id import InitProducerIdRequest
@@ -33,6 +33,7 @@ RETRIABLE = frozenset({
     ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.KAFKA_STORAGE_ERROR,
     ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.NETWORK_EXCEPTION,
 })  # fmt: skip
+_NO_IDS = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.REQUEST_TIMED_OUT)
 
 
 @dataclass(slots=True)
@@ -142,15 +143,14 @@ class _Lane:
         while True:
             try:
                 response = await self._client.send(self._client.chance.choice(self._client.broker_ids), request, version_max=4)
+                check("InitProducerId", response.error_code, _NO_IDS)
             except PASSING as error:
                 self.problem = str(error)
             else:
-                if not response.error_code:
-                    self._producer_id, self._producer_epoch = response.producer_id, response.producer_epoch
-                    self._sequence = self._plan.first_sequence
-                    self._ledger.new_producer(response.producer_id)
-                    return
-                self.problem = ErrorCode(response.error_code).name
+                self._producer_id, self._producer_epoch = response.producer_id, response.producer_epoch
+                self._sequence = self._plan.first_sequence
+                self._ledger.new_producer(response.producer_id)
+                return
             await self._client.sleep(RETRY_S)
 
     def _next_batch(self) -> Batch:

@@ -17,8 +17,9 @@ from twisted.internet.defer import Deferred, DeferredList
 from txbroker.errors import ErrorCode
 from txbroker.names import TopicPartition
 from txbroker.testing.histories import Outcome
-from txbroker.testing.simulation.clients.cluster_client import PASSING, ClusterClient, NotAvailable
+from txbroker.testing.simulation.clients.cluster_client import PASSING, ClusterClient, check
 from txbroker.testing.simulation.clients.consumer import Consumer, ConsumerPlan
+from txbroker.testing.simulation.clients.group_errors import COORDINATOR_MOVED
 from txbroker.testing.simulation.clients.transaction_session import Abortable, Fenced, TransactionSession
 from txbroker.testing.simulation.ledger import Ledger
 from txbroker.testing.simulation.transaction_ledger import Consumed, Sent
@@ -263,8 +264,7 @@ class TransactionalClient:
         (answer,) = response.groups
         found = answer.topics[0].partitions[0] if answer.topics else None
         code = answer.error_code or (found.error_code if found else 0)
-        if code:
-            raise NotAvailable(ErrorCode(code).name)
+        check("OffsetFetch", code, COORDINATOR_MOVED | {ErrorCode.UNSTABLE_OFFSET_COMMIT})
         if acting is None or acting != self._ledger.acting_coordinator(group, coordinator) or found is None:
             return None
         offset: int = found.committed_offset
