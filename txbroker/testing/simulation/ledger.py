@@ -36,7 +36,6 @@ class Observed:
         self.stable: list[tuple[int, int]] = []  # the same for read_committed
         self.start = 0  # records below may have been deleted
         self.compacted = False
-        self.lost = False  # an unclean election, or the loss of all replicas, was part of the plan
 
 
 class Ledger:
@@ -140,16 +139,16 @@ class Ledger:
 
     def _placed(self, seen: Observed, partition: TopicPartition, offset: int, value: bytes, how: str) -> None:
         before = seen.values.setdefault(offset, value)
-        if before != value and not seen.lost:
+        if before != value:
             self._report("I3", f"{partition}@{offset} was {before!r}, and is {value!r} now ({how})")
         other = seen.offsets.setdefault(value, offset)
-        if other != offset and not seen.lost and self.exactly_once:
+        if other != offset and self.exactly_once:
             self._report("I10", f"{value!r} is at {partition}@{other} and at {offset} ({how})")
 
     def out_of_range(self, consumer: str, partition: TopicPartition, position: int) -> None:
         """A leader has no such offset."""
         seen = self.of(partition)
-        if position >= seen.start and not seen.lost and not seen.compacted:
+        if position >= seen.start and not seen.compacted:
             self._report("I1", f"{consumer} cannot read {partition}@{position}: OFFSET_OUT_OF_RANGE, and it was readable before")
 
     def not_fenced(self, consumer: str, partition: TopicPartition, asked: int, answered: int) -> None:
@@ -170,7 +169,7 @@ class Ledger:
         answers = seen.stable if stable else seen.latest
         epoch, offset = answer
         before = max((other for other_epoch, other in answers[:begun] if other_epoch <= epoch), default=0)
-        if offset < before and not seen.lost:
+        if offset < before:
             what = "last stable offset" if stable else "latest offset"
             self._report("I3", f"{consumer}: the {what} of {partition} is {offset} in epoch {epoch}, and was {before} before")
         answers.append(answer)

@@ -204,7 +204,6 @@ def _producer(chance: Random, partitions: list[TopicPartition], all_idempotent: 
         in_flight=chance.choice((1, 2, 5)),
         pause_s=chance.choice((0.06, 0.2, 0.8)),
         records_max=chance.choice((1, 3)),
-        first_sequence=0,
         restarts=chance.choice((0.0, 0.1, 0.3)) if idempotent else 0.0,
     )
 

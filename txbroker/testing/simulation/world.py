@@ -101,7 +101,6 @@ class World:
         self.ledger.acting_coordinator = self.state.acting_coordinator
         self.convergence = Convergence(self)
         self.faults = Faults(self)
-        self.healing = False
         self.producers: list[Producer] = []
         self.consumers: list[Consumer] = []
         self.committers: list[Committer] = []
@@ -258,7 +257,6 @@ class World:
     def heal(self) -> None:
         """The faults end: everything is repaired, and the clients finish, the consumers last."""
         self.trace.add("world", "healed")
-        self.healing = True
         self.faults.heal()
         self._finish_clients()
 

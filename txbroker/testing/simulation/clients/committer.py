@@ -31,7 +31,6 @@ class Committer:
         self.name = name
         self.finishing = False
         self._done = False
-        self.commits = 0
         self._client = client
         self._plan = plan
         self._ledger = ledger
@@ -94,7 +93,6 @@ class Committer:
         finally:
             history.committed(self.name, self._plan.group, self._plan.partition, offset, began, outcome)
         self._committed = offset
-        self.commits += 1
 
     async def _fetch(self) -> None:
         committed, began = self._committed, self._ledger.history.now()

@@ -49,7 +49,6 @@ class Consumer:
         self.name = name
         self.plan = plan
         self.finishing = False
-        self.records = 0
         self._positions: dict[TopicPartition, int] = {}
         self._client = client
         self._ledger = ledger
@@ -150,7 +149,6 @@ class Consumer:
                             self._ledger.transactions.read(self.name, partition, record.offset, value)
                         self.seen(partition, record.offset, value)
                         found.append((record.offset, value))
-                        self.records += 1
                         position = record.offset + 1
             elif header.control and aborted is not None:
                 for marker in records:  # none if the cleaner has removed it and kept its batch

@@ -56,7 +56,6 @@ class ProducerPlan:
     in_flight: int
     pause_s: float
     records_max: int
-    first_sequence: int = 0
     keys: int = 0  # of compacted topics; 0: records have no key
     tombstones: float = 0.0  # the share of records without a value; what would be the value is a header
     latest: bool = True  # the latest record of each key stays
@@ -109,7 +108,7 @@ class _Lane:
         self._ledger = ledger
         self._producer_id = -1
         self._producer_epoch = -1
-        self._sequence = producer.plan.first_sequence
+        self._sequence = 0
         self._count = 0
         self._retry = False  # a pause before the next attempt
         self._looking = False  # for the leader
@@ -148,7 +147,7 @@ class _Lane:
                 self.problem = str(error)
             else:
                 self._producer_id, self._producer_epoch = response.producer_id, response.producer_epoch
-                self._sequence = self._plan.first_sequence
+                self._sequence = 0
                 self._ledger.new_producer(response.producer_id)
                 return
             await self._client.sleep(RETRY_S)

@@ -24,7 +24,7 @@ from txbroker.testing.simulation.invariants import leader_epochs, producer_state
 from txbroker.testing.simulation.invariants.batches import READ_BYTES, read_batch
 from txbroker.testing.simulation.invariants.compaction import CompactedTruth
 from txbroker.testing.simulation.invariants.open_transactions import OpenTransactions
-from txbroker.wire.batch import BatchHeader, read_header
+from txbroker.wire.batch import HEADER_SIZE, BatchHeader, read_header
 from txbroker.wire.records import Record
 
 if TYPE_CHECKING:
@@ -75,7 +75,6 @@ class Truth:
     transactions: OpenTransactions = field(default_factory=OpenTransactions)
     compacted: CompactedTruth = field(default_factory=CompactedTruth)  # if the log cleaner runs
     checked: int = 0  # up to this offset there are all batches
-    start: int = 0
 
     def end_before(self, epoch: int) -> int:
         """What was committed in earlier epochs."""
@@ -196,7 +195,7 @@ class ClusterState:
             while offset < now.high_watermark:
                 data = log.read(offset, READ_BYTES, offset_end=now.high_watermark, whole_first_batch=True).region.read()
                 at = 0
-                while at + 61 <= len(data) and offset < now.high_watermark:
+                while at + HEADER_SIZE <= len(data) and offset < now.high_watermark:
                     header = read_header(data, at)
                     if header.last_offset >= offset:
                         if self._compacts(replica.partition):
