@@ -10,7 +10,7 @@ import errno
 import logging
 from typing import TYPE_CHECKING
 
-from txbroker.errors import NoSpace, StartError, StartInterrupted
+from txbroker.errors import StartError, StartInterrupted
 from txbroker.testing.simulation.chance import stream
 from txbroker.testing.simulation.directed_faults import DIRECTED, Steps, run
 from txbroker.testing.simulation.ensemble import Server
@@ -500,8 +500,9 @@ class Faults:
 
     def excuses(self, host: BrokerHost, record: logging.LogRecord) -> bool:
         """Whether an error in the log of a host is what a fault must cause: there is no space."""
-        error = record.exc_info[1] if record.exc_info else None
-        return (isinstance(error, NoSpace) or "No space" in record.getMessage()) and self.disk_fails(host)
+        text = f"{record.getMessage()} {record.exc_info[1] if record.exc_info else ''}"
+        # A sync that finds no space has lost data: it takes the directory offline.
+        return ("No space" in text or "is offline" in text) and self.disk_fails(host)
 
     def explain(self, host: BrokerHost, error: BaseException | None) -> bool:
         """Whether a fault explains why a broker cannot start, cannot stop, or ends itself."""
