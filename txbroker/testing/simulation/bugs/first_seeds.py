@@ -49,6 +49,7 @@ FIRST_SEEDS: dict[str, int] = {
     "no_second_election": 3,
     "no_truncation": 2,
     "not_registered_again": 2,
+    "offsets_visible_before_they_are_replicated": 65,
     "old_roles_accepted": 27,
     "one_marker_is_enough": 72,
     "open_transactions_are_readable": 8,
