@@ -27,7 +27,7 @@ RANGES: dict[str, tuple[float, float]] = {  # of the fields of clients
     **dict.fromkeys(("tombstones", "restarts", "again", "aborted", "abandoned", "leaves", "silent"), (0, 1)),
     **dict.fromkeys(("records_max", "batches_max", "members", "replicas", "brokers"), (1, COUNT_MAX)),
     **dict.fromkeys(("timeout_ms", "session_timeout_ms", "rebalance_timeout_ms"), (1, DURATION_MAX_S * 1000)),
-    "acks": (-1, 1), "in_flight": (1, 5), "keys": (0, COUNT_MAX), "first_sequence": (0, 2**31 - 1), "bytes_max": (1, 2**31 - 1),
+    "acks": (-1, 1), "in_flight": (1, 5), "keys": (0, COUNT_MAX), "bytes_max": (1, 2**31 - 1),
     "wait_ms": (0, DURATION_MAX_S * 1000), "versions": (1, 2), "rivals": (1, 2),
 }  # fmt: skip
 INVARIANTS = tuple(f"I{number}" for number in range(1, 14))
