@@ -7,7 +7,6 @@ import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
-from unittest.mock import Mock
 
 import pytest
 
@@ -18,7 +17,9 @@ from tests.support.raw_admin import create_topic
 from tests.support.server import Server
 from tests.support.waiting import PATIENCE_S, until
 from txbroker.cli.doctor.cluster_checks import Cluster
+from txbroker.cli.doctor.findings import WARNING, Findings
 from txbroker.cli.doctor.transaction_checks import ISOLATION_VERSION, READ_COMMITTED, Held, Known, check, explain
+from txbroker.cli.results import Results
 from txbroker.wire.messages.describe_producers import DescribeProducersRequest, DescribeProducersResponse
 from txbroker.wire.messages.list_offsets import (
     ListOffsetsPartitionResponse,
@@ -236,9 +237,9 @@ class BusyLeader:
     ids=["no transactions", "short transactions", "a stable offset that does not move"],
 )
 def test_the_doctor_warns_of_a_stable_offset_that_does_not_move(leader: Any, warnings: int) -> None:
-    found: Any = Mock()
+    findings = Findings(Results(as_json=True, width=None))
     partition = MetadataResponsePartition(
         error_code=0, partition_index=0, leader_id=1, replica_nodes=[1], isr_nodes=[1], offline_replicas=[]
     )
-    check(found, Cluster(None, {}, {1: leader}), "t", [partition], 0)
-    assert found.add.call_count == warnings
+    check(findings, Cluster(None, {}, {1: leader}), "t", [partition], 0)
+    assert findings.counts[WARNING] == warnings
