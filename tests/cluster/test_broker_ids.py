@@ -55,7 +55,12 @@ def test_registration() -> None:
 
 def test_a_failed_log_directory_is_reported() -> None:
     turns = Turns()
-    tree = MemoryTrees(turns.call_soon).session()
+    trees = MemoryTrees(turns.call_soon)
+    tree, other = trees.session(), trees.session()
     turns.result(create_structure(tree))
-    assert turns.result(report_log_dir_failure(tree, 3)) == "/log_dir_event_notification/log_dir_event_0000000000"
+    turns.result(report_log_dir_failure(tree, 3))
+    assert turns.result(tree.children(node_paths.LOG_DIR_EVENTS)) == ["log_dir_event_0000000000"]
+    trees.expire(other)
+    turns.result(report_log_dir_failure(other, 3))  # it registers again, and gets its roles
+    assert len(turns.result(tree.children(node_paths.LOG_DIR_EVENTS))) == 1
     assert turns.result(tree.get("/log_dir_event_notification/log_dir_event_0000000000"))[0] == b'{"version":1,"broker":3,"event":1}'

@@ -18,7 +18,7 @@ from txbroker.cluster.node_data import (
     encode_cluster_id,
     encode_log_dir_event,
 )
-from txbroker.cluster.tree.interface import Create, NodeExists, NoNode, Set, Tree
+from txbroker.cluster.tree.interface import Create, NodeExists, NoNode, SessionExpired, Set, Tree
 from txbroker.cluster.tree.operations import repeated, together
 from txbroker.errors import StartError
 
@@ -112,10 +112,15 @@ async def _owner(tree: Tree, path: str) -> str:
     return f"{endpoints} (session {stat.ephemeral_owner:#x})"
 
 
-def report_log_dir_failure(tree: Tree, broker_id: int) -> Deferred[str]:
+def report_log_dir_failure(tree: Tree, broker_id: int) -> Deferred[None]:
     """Notify the controller that a log directory of this broker has failed, so that it finds the offline replicas and elects leaders.
 
-    Two notifications are as good as one.
+    Two notifications are as good as one. Without a session there is none: a broker gets all roles when it registers again.
     """
     data = encode_log_dir_event(broker_id)
-    return Deferred.fromCoroutine(repeated(lambda: tree.create(node_paths.LOG_DIR_EVENT_PREFIX, data, sequential=True)))
+
+    async def report() -> None:
+        with suppress(SessionExpired):
+            await repeated(lambda: tree.create(node_paths.LOG_DIR_EVENT_PREFIX, data, sequential=True))
+
+    return Deferred.fromCoroutine(report())
