@@ -6,6 +6,7 @@ session had to end for it.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -208,9 +209,21 @@ def make_controller(cluster: Cluster, broker_id: int) -> None:
     cluster.until_registered()
 
 
+def is_connected(server: Server, port: int) -> bool:
+    """Whether the process of a server has a connection to this port."""
+    sockets = set()
+    for link in Path(f"/proc/{server.pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            sockets.add(os.readlink(link))
+    rows = [row.split() for name in ("tcp", "tcp6") for row in Path(f"/proc/{server.pid}/net/{name}").read_text().splitlines()[1:]]
+    return any(int(row[2].rpartition(":")[2], 16) == port and row[3] == "01" and f"socket:[{row[9]}]" in sockets for row in rows)
+
+
 def test_a_killed_controller_of_kafka_is_replaced_while_its_session_goes_on(start_cluster: Start) -> None:
     cluster = start_cluster(LONG, kinds=(OURS, OURS, KAFKA))
     make_controller(cluster, 3)
+    # Kafka registers before it listens: the first attempt may be refused, and the next one comes a second later.
+    cluster.until(lambda: all(is_connected(cluster.brokers[one], cluster.brokers[3].port) for one in (1, 2)), "it would be missed")
     cluster.create_topic("t")
     cluster.brokers[3].kill()
     cluster.until(lambda: cluster.controller() in (1, 2), "a txbroker is the controller")

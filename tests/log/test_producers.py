@@ -104,7 +104,7 @@ def test_cleaning_keeps_the_batches_that_a_producer_may_send_again(directory: Di
     end = log.log_end_offset
     last = [*range(end - 1, end - 1 - BATCHES_REMEMBERED, -1)]
     assert kept(log) == last
-    assert kept(log, NOW + REPEATABLE_MS + 1) == last[:1], "clients have given up"
+    assert kept(log, NOW + REPEATABLE_MS + 1) == last[:1], "clients send nothing again after that time"
     log.roll(NOW)
     log.close() if clean else log.flush()
     log = open_log(directory, clean=clean, recovery_point=log.recovery_point)

@@ -75,7 +75,7 @@ def swap_is_not_atomic() -> list[Patch]:
 
 def last_batches_of_producers_removed() -> list[Patch]:
     """The cleaner does not keep the last batches of each producer: a replica that copies the log does not know its sequence numbers."""
-    return [Patch(Log, "last_records", lambda self: iter(()))]
+    return [Patch(Log, "last_records", lambda self, now_ms: iter(()))]
 
 
 BUGS: dict[str, Callable[[], list[Patch]]] = {

@@ -129,12 +129,15 @@ def sync_is_not_done() -> list[Patch]:
 
 
 def cut_off_checkpoint_accepted() -> list[Patch]:
-    """A leader-epoch-checkpoint whose last number lost digits with the power is read as it is."""
+    """A leader-epoch-checkpoint whose last number lost digits with the power is read as it is, and recovery does not correct it."""
 
     def broken(content: bytes, field_count: int) -> list[list[str]]:
         return parse_lines(content.rstrip(b"\n") + b"\n" if content else content, field_count)
 
-    return [Patch(leader_epochs, "parse_lines", broken)]
+    def believed(self: LeaderEpochs, epoch: int, offset: int) -> bool:
+        return epoch > self.latest and self.note(epoch, offset)
+
+    return [Patch(leader_epochs, "parse_lines", broken), Patch(LeaderEpochs, "correct", believed)]
 
 
 def start_trusts_the_end() -> list[Patch]:
