@@ -10,7 +10,7 @@ FIRST_SEEDS: dict[str, int] = {
     "aborted_records_replace_others": 96,
     "aborted_transactions_not_listed": 8,
     "acknowledged_by_leader_alone": 1,
-    "any_first_sequence": 137,
+    "any_first_sequence": 553,
     "brokers_watched_once": 4,
     "cleaner_passes_the_high_watermark": 61,
     "cleaner_passes_the_last_stable_offset": 142,
