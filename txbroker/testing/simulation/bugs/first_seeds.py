@@ -60,7 +60,6 @@ FIRST_SEEDS: dict[str, int] = {
     "prepared_transactions_left_by_a_new_coordinator": 30,
     "producers_cleared_by_truncation": 3,
     "producers_kept_by_truncation": 3,
-    "refused_batches_forgotten": 5,
     "request_lost_with_its_connection": 1,
     "restart_not_noticed": 139,
     "role_not_asked_for_again": 84,

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 from txbroker.cluster.partition import Partition
-from txbroker.cluster.refused_sequences import RefusedSequences
 from txbroker.cluster.replica_fetcher import ReplicaFetcher
 from txbroker.log import leader_epochs, producer_recovery, producers
 from txbroker.log import log as log_module
@@ -48,11 +47,6 @@ def five_batches_known() -> list[Patch]:
 def any_first_sequence() -> list[Patch]:
     """A new leader accepts any first sequence of a producer: earlier batches waited at the previous leader, and are refused for ever."""
     return [Patch(Partition, "_check_first_batch", lambda self, records, successor_since_s: None)]
-
-
-def refused_batches_forgotten() -> list[Patch]:
-    """A batch is accepted although the first one of its producer was refused a moment before."""
-    return [Patch(RefusedSequences, "check", lambda self, topic_partition, topic_id, producers, records: None)]
 
 
 def producers_cleared_by_truncation() -> list[Patch]:
@@ -159,7 +153,6 @@ BUGS: dict[str, Callable[[], list[Patch]]] = {
         follower_forgets_producers,
         five_batches_known,
         any_first_sequence,
-        refused_batches_forgotten,
         producers_cleared_by_truncation,
         producers_kept_by_truncation,
         epochs_kept_by_truncation,
