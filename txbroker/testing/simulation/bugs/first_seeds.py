@@ -76,7 +76,7 @@ FIRST_SEEDS: dict[str, int] = {
     "swap_is_not_atomic": 47,
     "sync_is_not_done": 3,
     "takeover_without_an_epoch": 11,
-    "tombstones_removed_at_once": 124,
+    "tombstones_removed_at_once": 286,
     "transaction_epochs_not_compared": 8,
     "transactions_do_not_time_out": 8,
     "truncation_one_too_far": 2,
