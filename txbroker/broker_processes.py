@@ -81,7 +81,7 @@ class BrokerProcesses:
         StopSignals(lambda: self.reactor.callFromThread(self.stop)).take()
         self._systemd.starting()
         self.reactor.addSystemEventTrigger("during", "shutdown", self._clean_up)
-        Deferred.fromCoroutine(self._start())
+        Deferred.fromCoroutine(self._start()).addErrback(lambda failure: self._not_started(f"internal error: {failure.getTraceback()}"))
 
     async def _start(self) -> None:
         disk, directories = OsDisk(), [os.path.abspath(path) for path in self._config.list("log.dirs")]

@@ -21,7 +21,7 @@ from txbroker.log_output import TEXT, parse_levels, write_log
 
 FAILED = 1
 SOCKET_MODE = 0o600
-SESSIONS_END_S = 30.0  # two attempts of a controlled shutdown, and what the brokers wait for before
+SESSIONS_END_S = 30.0  # enough for two attempts of a controlled shutdown
 
 
 def main(socket: str, file: str) -> int:

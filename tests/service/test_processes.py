@@ -214,6 +214,12 @@ def test_a_start_without_usable_temporary_directory_is_refused(tmp_path: Path, d
     assert list(temporary.iterdir()) == []
 
 
+def test_a_start_that_fails_in_an_unexpected_way_ends(tmp_path: Path) -> None:
+    command = [*patched("import txbroker.broker_processes as b\nb.process_overrides = None"), *flags(tmp_path / "data"), "--processes", "2"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False, env=ENVIRONMENT)
+    assert ended.returncode == 1 and "internal error: " in ended.stderr
+
+
 def test_a_start_that_fails_stops_all(tmp_path: Path) -> None:
     server = Processes(tmp_path / "processes")
     server.port = free_port()
