@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+from twisted.internet.task import Clock
 
 from tests.support.fakes.turns import Turns
 from txbroker.cluster import node_paths
@@ -64,3 +65,20 @@ def test_a_failed_log_directory_is_reported() -> None:
     turns.result(report_log_dir_failure(other, 3))  # it registers again, and gets its roles
     assert len(turns.result(tree.children(node_paths.LOG_DIR_EVENTS))) == 1
     assert turns.result(tree.get("/log_dir_event_notification/log_dir_event_0000000000"))[0] == b'{"version":1,"broker":3,"event":1}'
+
+
+@pytest.mark.parametrize(("port", "waits"), [(9092, 3), (9093, 1)])
+def test_the_registration_of_an_earlier_run_is_waited_for_longer(port: int, waits: int) -> None:
+    """Its session begins its timeout again when ZooKeeper's servers elect a leader. Another broker with the same id is reported soon."""
+    turns, clock = Turns(), Clock()
+    trees = MemoryTrees(turns.call_soon)
+    one, two = trees.session(), trees.session()
+    turns.result(create_structure(one))
+    turns.result(register(one, 7, BrokerRegistration((RegisteredEndpoint("PLAINTEXT", "h", port),)), 5))
+    registered = register(two, 7, REGISTRATION, 5, clock=clock, wait_s=11.0)
+    for _ in range(waits):
+        turns.run()
+        assert not registered.called
+        clock.advance(11.0)
+    with pytest.raises(StartError, match="Broker id 7 is in use"):
+        turns.result(registered)

@@ -24,6 +24,8 @@ from txbroker.errors import StartError
 
 log = logging.getLogger("txbroker.cluster")
 
+WAITS_FOR_ITSELF = 3
+
 
 def create_structure(tree: Tree) -> Deferred[None]:
     """Create the root nodes that do not exist yet."""
@@ -74,14 +76,16 @@ def register(
 ) -> Deferred[int]:
     """Register this broker and its endpoints; returns the broker epoch. StartError when the id is in use.
 
-    With a `clock` the end of a registration by another session, such as that of a broker that was killed, is waited for.
+    With a `clock` the end of a registration by another session, such as that of a broker that was killed, is waited for, up to `wait_s`;
+    up to `WAITS_FOR_ITSELF` times as long if it has the same endpoints, which is an earlier run of this broker: each time ZooKeeper's
+    servers elect a leader, all sessions begin their timeout again.
     """
-    return Deferred.fromCoroutine(_register(tree, broker_id, registration.encode(now_ms), clock, wait_s))
+    return Deferred.fromCoroutine(_register(tree, broker_id, registration, now_ms, clock, wait_s))
 
 
-async def _register(tree: Tree, broker_id: int, data: bytes, clock: Clock | None, wait_s: float) -> int:
-    path = node_paths.broker(broker_id)
-    deadline_s: float | None = None
+async def _register(tree: Tree, broker_id: int, registration: BrokerRegistration, now_ms: int, clock: Clock | None, wait_s: float) -> int:
+    path, data = node_paths.broker(broker_id), registration.encode(now_ms)
+    deadline_s, waits = 0.0, 0
     while True:
         with suppress(NodeExists):
             await repeated(lambda: tree.multi([Create(path, ephemeral=True), Set(path, data, 0)]))
@@ -91,25 +95,26 @@ async def _register(tree: Tree, broker_id: int, data: bytes, clock: Clock | None
             continue
         if stat.ephemeral_owner == tree.session_id:
             return stat.czxid
-        if clock is None or (deadline_s is not None and clock.seconds() >= deadline_s):
-            raise StartError(
-                f"Broker id {broker_id} is in use by another broker of this cluster, {await _owner(tree, path)}: set another broker.id, "
-                "or wait until the session of the other broker has expired."
-            )
-        if deadline_s is None:
-            deadline_s = clock.seconds() + wait_s
-            log.warning("Broker id %d is in use by %s; waiting up to %.0f s for its end", broker_id, await _owner(tree, path), wait_s)
+        if clock is None or not waits or clock.seconds() >= deadline_s:
+            owner, is_same = await _owner(tree, path, registration)
+            if clock is None or waits >= (WAITS_FOR_ITSELF if is_same else 1):
+                raise StartError(
+                    f"Broker id {broker_id} is in use by another broker of this cluster, {owner}: set another broker.id, "
+                    "or wait until the session of the other broker has expired."
+                )
+            deadline_s, waits = clock.seconds() + wait_s, waits + 1
+            log.warning("Broker id %d is in use by %s; waiting up to %.0f s for its end", broker_id, owner, wait_s)
         await changed.addTimeout(deadline_s - clock.seconds(), clock, lambda *_: None)  # type: ignore[arg-type]
 
 
-async def _owner(tree: Tree, path: str) -> str:
-    """The broker of a registration, for a person."""
+async def _owner(tree: Tree, path: str, own: BrokerRegistration) -> tuple[str, bool]:
+    """The broker of a registration, for a person, and whether it has the endpoints of this one."""
     try:
         data, stat = await tree.get(path)
-        endpoints = ", ".join(str(endpoint) for endpoint in decode_broker(data).endpoints)
+        found = decode_broker(data).endpoints
     except (NoNode, MalformedNode):
-        return "an unknown broker"
-    return f"{endpoints} (session {stat.ephemeral_owner:#x})"
+        return "an unknown broker", False
+    return f"{', '.join(map(str, found))} (session {stat.ephemeral_owner:#x})", found == own.endpoints
 
 
 def report_log_dir_failure(tree: Tree, broker_id: int) -> Deferred[None]:

@@ -1,7 +1,7 @@
 """ZooKeeper in the simulation: servers that apply the same transactions, each with its own delay, and sessions that expire.
 
 A write takes effect at once, and is answered when the server of the session has applied it. A read returns what that server has applied so
-far, which may be old. Watches belong to a connection: the server forgets them when it is lost. What a request carries, and the results, are
+far, which may be old. A server that is behind what a client has seen refuses its connection, so that a client never reads older states than before. Watches belong to a connection: the server forgets them when it is lost. What a request carries, and the results, are
 those of kazoo (`cluster/tree/kazoo_session.py`).
 """
 
@@ -71,8 +71,8 @@ class Outcome(NamedTuple):
 class Client(Protocol):
     """A client's end of a connection: what the server calls, as messages."""
 
-    def answered(self, number: int, outcome: Outcome) -> None:
-        """The result of a request."""
+    def answered(self, number: int, outcome: Outcome, zxid: int) -> None:
+        """The result of a request. `zxid`: of the last transaction that the server had applied."""
 
     def notified(self, watcher: Callable[[WatchedEvent], None], event: WatchedEvent) -> None:
         """A watch was triggered."""
@@ -265,10 +265,18 @@ class Connection:
     # Messages of the client
 
     def open(
-        self, client: Client, timeout_s: float, credentials: tuple[int, bytes] | None, opened: Callable[[Session | None], None]
+        self,
+        client: Client,
+        timeout_s: float,
+        credentials: tuple[int, bytes] | None,
+        seen_zxid: int,
+        opened: Callable[[Session | None], None],
     ) -> None:
-        """Begin a session, or continue one; `opened` receives None if it is over."""
+        """Begin a session, or continue one; `opened` receives None if it is over. `seen_zxid`: of the newest result that the client has."""
         ensemble = self._server.ensemble
+        if seen_zxid > self._server.nodes.zxid:
+            self.close()  # the client tries another server
+            return
         self.client = client
         if credentials is None or credentials[0] == 0:
             session: Session | None = ensemble.begin_session(timeout_s)
@@ -329,9 +337,9 @@ class Connection:
             self._requests.popleft()[1]()
 
     def _answer(self, number: int, outcome: Outcome) -> None:
-        client = self.client
+        client, zxid = self.client, self._server.nodes.zxid
         if client is not None:
-            self._end.send(lambda: client.answered(number, outcome))
+            self._end.send(lambda: client.answered(number, outcome, zxid))
 
     # Reads and watches
 

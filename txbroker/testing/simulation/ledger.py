@@ -42,6 +42,7 @@ class Ledger:
     """`report(invariant, text)` ends the run. `now_ms`: for the timestamps of records. `committed` is called with acknowledged offsets.
 
     `acting_coordinator(group, broker)`: the leader epoch in which this broker is the coordinator of the group, None if it is not.
+    `leads(partition, broker)`: whether this broker is the leader.
     """
 
     def __init__(self, report: Report, now_ms: Callable[[], int], seconds: Callable[[], float]) -> None:
@@ -56,6 +57,7 @@ class Ledger:
         self._report = report
         self.committed: Callable[[TopicPartition, int], None] = lambda partition, offset: None
         self.acting_coordinator: Callable[[str, int], int | None] = lambda group, broker_id: None
+        self.leads: Callable[[TopicPartition, int], bool] = lambda partition, broker_id: True
 
     def of(self, partition: TopicPartition) -> Observed:
         """What was seen of a partition."""

@@ -99,6 +99,7 @@ class World:
         self.state = ClusterState(self)
         self.ledger.committed = self.state.acknowledged
         self.ledger.acting_coordinator = self.state.acting_coordinator
+        self.ledger.leads = self.state.leads
         self.convergence = Convergence(self)
         self.faults = Faults(self)
         self.producers: list[Producer] = []

@@ -51,6 +51,7 @@ class SimulatedSession:
         self._connection: _ToServer | None = None
         self._connected = False
         self._over = False
+        self.seen_zxid = 0  # of the newest result
 
     def start(self) -> None:
         """See `KazooSession`."""
@@ -151,8 +152,9 @@ class SimulatedSession:
         self._pending.append((self._number, done))
         self._connection.request(self._number, request)
 
-    def answered(self, number: int, outcome: Outcome) -> None:
+    def answered(self, number: int, outcome: Outcome, zxid: int) -> None:
         """The result of the oldest request."""
+        self.seen_zxid = max(self.seen_zxid, zxid)
         expected, done = self._pending.popleft()
         assert expected == number, "results come in the order of the requests"
         self._call(done, outcome)
@@ -186,13 +188,13 @@ class _ToServer:
         if owner is None:
             return
         self._end = end
-        credentials, timeout_s = owner.credentials, owner.negotiated_ms / 1000
+        credentials, timeout_s, seen_zxid = owner.credentials, owner.negotiated_ms / 1000, owner.seen_zxid
 
         def open_session() -> None:
             remote = self._find(end)
             if remote is not None:
                 self._remote = remote
-                remote.open(self, timeout_s, credentials, self._opened)
+                remote.open(self, timeout_s, credentials, seen_zxid, self._opened)
 
         end.send(open_session)
 
@@ -252,11 +254,11 @@ class _ToServer:
 
     # Messages of the server
 
-    def answered(self, number: int, outcome: Outcome) -> None:
+    def answered(self, number: int, outcome: Outcome, zxid: int) -> None:
         """See `Client`."""
         if self._owner is not None:
             if number:
-                self._owner.answered(number, outcome)
+                self._owner.answered(number, outcome, zxid)
             else:
                 self._pinged = 0
 

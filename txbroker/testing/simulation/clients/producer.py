@@ -2,7 +2,8 @@
 
 An idempotent producer sends a batch again until it is acknowledged. As Kafka's clients do, it has several batches in flight to a broker,
 and sends new ones to a new leader while the previous one has not answered. A batch that has failed is sent again as soon as all
-earlier ones are acknowledged, and no new one before it.
+earlier ones are acknowledged, and no new one before it. One that the leader can no longer recognise, as it has more than `REPEATABLE` newer
+ones, is dropped, as Kafka's client drops it at delivery.timeout.ms: it may be in the log or not.
 Any other producer sends each batch once: what becomes of it after an error is not known.
 """
 
@@ -27,6 +28,7 @@ SEQUENCES = 2**31
 UNSENT_MAX = 5  # batches that wait until they may be sent; then the producer makes no new ones
 REFRESHED = 0.05  # how likely a producer asks for the leader before a batch, as clients do now and then
 NOWHERE = -1
+REPEATABLE = 5  # batches of a producer that a leader recognises if they are sent again
 
 # After these the batch is certainly not in the log, or the client has to find another leader: it sends the batch again.
 RETRIABLE = frozenset({
@@ -38,12 +40,16 @@ _NO_IDS = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVA
 
 @dataclass(slots=True)
 class Batch:
-    """`sequence`: of its first record, -1 without idempotence. `sent`: how often. `broker`: in flight to it, or NOWHERE."""
+    """`sequence`: of its first record, -1 without idempotence. `sent`: how often. `broker`: in flight to it, or NOWHERE.
+
+    `number`: in the order in which batches of one partition were first sent.
+    """
 
     values: list[bytes]
     sequence: int
     sent: int = 0
     broker: int = NOWHERE
+    number: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +116,7 @@ class _Lane:
         self._producer_epoch = -1
         self._sequence = 0
         self._count = 0
+        self._begun = 0  # batches that were sent, once or more often
         self._retry = False  # a pause before the next attempt
         self._looking = False  # for the leader
         self._changed: Deferred[None] | None = None
@@ -227,6 +234,9 @@ class _Lane:
     async def _send(self, batch: Batch) -> bool:
         """Send a batch; whether it is acknowledged, and then no longer in `unacknowledged`."""
         try:
+            if not batch.sent:
+                self._begun += 1
+                batch.number = self._begun
             batch.sent += 1
             return await self._exchange(batch)
         except PASSING as error:
@@ -266,5 +276,11 @@ class _Lane:
             raise NotAvailable(self.problem)
         if plan.idempotent and answer.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and not is_oldest:
             return False  # the batch before it has failed
+        if answer.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and plan.idempotent:
+            if not self._ledger.leads(self.partition, leader):
+                raise NotAvailable(self.problem)  # it has a new leader, and does not know it yet: its log may lack the batches before
+            if self._begun - batch.number >= REPEATABLE and batch in self.unacknowledged:
+                self.unacknowledged.remove(batch)
+                return True
         self._ledger.refused(self._producer.name, self.partition, batch.sequence, self.problem)
         return False

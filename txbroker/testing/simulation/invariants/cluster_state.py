@@ -358,6 +358,11 @@ class ClusterState:
         """The state of a partition, as ZooKeeper has it."""
         return self._states.get(name)
 
+    def leads(self, name: TopicPartition, broker_id: int) -> bool:
+        """Whether a broker is the leader of a partition, as ZooKeeper has it."""
+        state = self._states.get(name)
+        return state is not None and state.leader == broker_id
+
     @property
     def controller(self) -> int | None:
         """The broker that is the controller, as ZooKeeper has it."""
