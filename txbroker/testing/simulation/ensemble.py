@@ -1,8 +1,9 @@
 """ZooKeeper in the simulation: servers that apply the same transactions, each with its own delay, and sessions that expire.
 
 A write takes effect at once, and is answered when the server of the session has applied it. A read returns what that server has applied so
-far, which may be old. A server that is behind what a client has seen refuses its connection, so that a client never reads older states than before. Watches belong to a connection: the server forgets them when it is lost. What a request carries, and the results, are
-those of kazoo (`cluster/tree/kazoo_session.py`).
+far, which may be old. A server that is behind what a client has seen refuses its connection, so that a client never reads older states
+than before. Watches belong to a connection: the server forgets them when it is lost. What a request carries, and the results, are those of
+kazoo (`cluster/tree/kazoo_session.py`).
 """
 
 from __future__ import annotations
