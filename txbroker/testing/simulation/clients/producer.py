@@ -131,6 +131,8 @@ class _Lane:
                 break
             if plan.restarts and plan.idempotent and not self.unacknowledged and chance.random() < plan.restarts:
                 await self._begin_idempotence()
+                if self._producer.finishing:
+                    break
             batch = self._next_batch()
             self.unacknowledged.append(batch)
             if not plan.idempotent:
