@@ -82,3 +82,19 @@ def test_the_registration_of_an_earlier_run_is_waited_for_longer(port: int, wait
         clock.advance(11.0)
     with pytest.raises(StartError, match="Broker id 7 is in use"):
         turns.result(registered)
+
+
+def test_a_registration_that_ends_in_the_last_period_of_waiting_is_replaced() -> None:
+    turns, clock = Turns(), Clock()
+    trees = MemoryTrees(turns.call_soon)
+    one, two = trees.session(), trees.session()
+    turns.result(create_structure(one))
+    before = turns.result(register(one, 7, REGISTRATION, 5))
+    registered = register(two, 7, REGISTRATION, 5, clock=clock, wait_s=11.0)
+    for _ in range(2):
+        turns.run()
+        clock.advance(11.0)
+    turns.run()
+    assert not registered.called
+    trees.expire(one)
+    assert turns.result(registered) > before

@@ -36,7 +36,7 @@ class Membership:
         now_ms: Callable[[], int],
         wait_s: float,
     ) -> None:
-        """`wait_s`: how long the registration of another session with the same broker id is waited for."""
+        """`wait_s`: one period of waiting for the end of another session that has the same broker id; see `broker_ids.register`."""
         self._identity = identity
         self._registration = registration
         self._controller = controller

@@ -24,7 +24,7 @@ from txbroker.errors import StartError
 
 log = logging.getLogger("txbroker.cluster")
 
-WAITS_FOR_ITSELF = 3
+WAITS_FOR_ITSELF = 3  # periods of waiting: ZooKeeper's servers may elect a leader twice meanwhile
 
 
 def create_structure(tree: Tree) -> Deferred[None]:
@@ -76,9 +76,9 @@ def register(
 ) -> Deferred[int]:
     """Register this broker and its endpoints; returns the broker epoch. StartError when the id is in use.
 
-    With a `clock` the end of a registration by another session, such as that of a broker that was killed, is waited for, up to `wait_s`;
-    up to `WAITS_FOR_ITSELF` times as long if it has the same endpoints, which is an earlier run of this broker: each time ZooKeeper's
-    servers elect a leader, all sessions begin their timeout again.
+    With a `clock` it waits up to `wait_s` for the end of a registration by another session, such as that of a broker that was killed. If
+    that has the same endpoints, it is probably an earlier run of this broker: then it waits up to `WAITS_FOR_ITSELF` times as long, as all
+    sessions begin their timeout again each time ZooKeeper's servers elect a leader.
     """
     return Deferred.fromCoroutine(_register(tree, broker_id, registration, now_ms, clock, wait_s))
 
@@ -96,7 +96,10 @@ async def _register(tree: Tree, broker_id: int, registration: BrokerRegistration
         if stat.ephemeral_owner == tree.session_id:
             return stat.czxid
         if clock is None or not waits or clock.seconds() >= deadline_s:
-            owner, is_same = await _owner(tree, path, registration)
+            try:
+                owner, is_same = await _owner(tree, path, registration)
+            except NoNode:
+                continue  # it ended in the meantime
             if clock is None or waits >= (WAITS_FOR_ITSELF if is_same else 1):
                 raise StartError(
                     f"Broker id {broker_id} is in use by another broker of this cluster, {owner}: set another broker.id, "
@@ -108,11 +111,11 @@ async def _register(tree: Tree, broker_id: int, registration: BrokerRegistration
 
 
 async def _owner(tree: Tree, path: str, own: BrokerRegistration) -> tuple[str, bool]:
-    """The broker of a registration, for a person, and whether it has the endpoints of this one."""
+    """The broker of a registration, for a person, and whether it has the endpoints of this one; NoNode."""
+    data, stat = await tree.get(path)
     try:
-        data, stat = await tree.get(path)
         found = decode_broker(data).endpoints
-    except (NoNode, MalformedNode):
+    except MalformedNode:
         return "an unknown broker", False
     return f"{', '.join(map(str, found))} (session {stat.ephemeral_owner:#x})", found == own.endpoints
 

@@ -2,8 +2,9 @@
 
 An idempotent producer sends a batch again until it is acknowledged. As Kafka's clients do, it has several batches in flight to a broker,
 and sends new ones to a new leader while the previous one has not answered. A batch that has failed is sent again as soon as all
-earlier ones are acknowledged, and no new one before it. One that a cleaned log cannot recognise, as `REPEATABLE` newer ones were sent, is
-dropped, as Kafka's client drops it at delivery.timeout.ms: it may have been in the log or not.
+earlier ones are acknowledged, and no new one before it. On a compacted topic the leader may refuse a repeated batch after
+`REPEATABLE` newer ones, as a cleaned log no longer knows it. The producer drops it then, which Kafka's client does at delivery.timeout.ms:
+it may have been in the log or not.
 Any other producer sends each batch once: what becomes of it after an error is not known.
 """
 
@@ -28,7 +29,7 @@ SEQUENCES = 2**31
 UNSENT_MAX = 5  # batches that wait until they may be sent; then the producer makes no new ones
 REFRESHED = 0.05  # how likely a producer asks for the leader before a batch, as clients do now and then
 NOWHERE = -1
-REPEATABLE = 10  # so many batches of a producer are recognised after cleaning if they are sent again
+REPEATABLE = 10  # BATCHES_REMEMBERED of `log/producers.py`, which deliberate bugs change
 
 # After these the batch is certainly not in the log, or the client has to find another leader: it sends the batch again.
 RETRIABLE = frozenset({
@@ -234,7 +235,7 @@ class _Lane:
         self._send_next()
 
     async def _send(self, batch: Batch) -> bool:
-        """Send a batch; whether it is acknowledged, and then no longer in `unacknowledged`."""
+        """Send a batch; whether it is acknowledged or dropped, and then no longer in `unacknowledged`."""
         try:
             if not batch.sent:
                 self._begun += 1
@@ -280,8 +281,8 @@ class _Lane:
             return False  # the batch before it has failed
         if answer.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and plan.idempotent:
             if not self._ledger.leads(self.partition, leader):
-                raise NotAvailable(self.problem)  # it has a new leader, and does not know it yet: its log may lack the batches before
-            if plan.keys and self._begun - batch.number >= REPEATABLE and batch in self.unacknowledged:
+                raise NotAvailable(self.problem)  # another broker leads, and this one does not know it yet: its log may lack batches
+            if plan.keys and batch.sent > 1 and self._begun - batch.number >= REPEATABLE:
                 self.unacknowledged.remove(batch)
                 return True
         self._ledger.refused(self._producer.name, self.partition, batch.sequence, self.problem)
