@@ -159,13 +159,17 @@ class Hub:
 
     def _end_turn(self) -> None:
         """Handle the requests that were collected, send the responses of the turn, then run its actions, and send their responses."""
-        self.actions.end_reading()
-        self._flush_postponed()
+        actions = self.actions
+        if actions.collects:
+            actions.end_reading()
+        if self._postponed:
+            self._flush_postponed()
         try:
-            self.actions.end_turn()
+            actions.end_turn()
         finally:
             self.in_turn = False
-            self._flush_postponed()
+            if self._postponed:
+                self._flush_postponed()
 
     @property
     def _sweep_s(self) -> float:

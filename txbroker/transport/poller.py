@@ -125,9 +125,11 @@ class Poller:
         try:
             if event & _READ:
                 why = member.doRead()
+                if event & _WRITE and why is None and member.fileno() in self._members:
+                    why = member.doWrite()
             elif event & _GONE:
                 why = CONNECTION_DONE if self._wanted.get(member.fileno(), 0) & _READ else CONNECTION_LOST
-            if event & _WRITE and why is None and member.fileno() in self._members:
+            else:
                 why = member.doWrite()
         except Exception as error:
             log.exception("internal error: closing a connection")

@@ -1,0 +1,24 @@
+"""The free pages of a virtual machine."""
+
+from __future__ import annotations
+
+import mmap
+from pathlib import Path
+
+
+def take_pages(size: int) -> None:
+    """Write to `size` bytes of free memory, at most half of what is available, and free them again.
+
+    The host of a virtual machine may take back free memory, and provide it again at the first write to a page. After this the pages are
+    there, for some ten seconds at least.
+    """
+    size = min(size, _available() // 2) // mmap.PAGESIZE * mmap.PAGESIZE
+    mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE).close()
+
+
+def _available() -> int:
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        name, value = line.split(":")
+        if name == "MemAvailable":
+            return int(value.split()[0]) * 1024
+    raise RuntimeError("/proc/meminfo has no MemAvailable; this benchmark needs Linux 3.14 or later")
