@@ -251,7 +251,7 @@ BENCHES = (
     Bench("produce-small-1", f"{CONNECTIONS} connections x 1 request in flight", _per_request(1.15, p99_target=0.7), _produce_small(1)),
     Bench("fetch-small", f"{_IN_FLIGHT}, one record, random offsets", _per_request(3.0), _fetch_small),
     Bench("metadata", f"{_IN_FLIGHT}, one topic", _per_request(3.0), _metadata),
-    Bench("produce-big", "4 connections x 2 requests in flight, 1 MB batches", _per_byte(0.7), _produce_big),
+    Bench("produce-big", "4 connections x 2 requests in flight, 1 MB batches, bursts of 0.6 s", _per_byte(0.7), _produce_big),
     Bench("fetch-big", "4 connections, 1 MB, page cache warm", _per_byte(0.9), _fetch_big),
     Bench(
         "time-lookup",
