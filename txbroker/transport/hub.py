@@ -160,7 +160,7 @@ class Hub:
     def _end_turn(self) -> None:
         """Handle the requests that were collected, send the responses of the turn, then run its actions, and send their responses."""
         actions = self.actions
-        if actions.collects:
+        if actions.collects:  # otherwise nothing was collected
             actions.end_reading()
         if self._postponed:
             self._flush_postponed()
