@@ -13,7 +13,8 @@ def take_pages(size: int) -> None:
     there for the next seconds.
     """
     size = min(size, _available() // 2) // mmap.PAGESIZE * mmap.PAGESIZE
-    mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE).close()
+    if size > 0:
+        mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE).close()
 
 
 def _available() -> int:

@@ -205,8 +205,8 @@ def _produce_big(server: Server, settings: Settings) -> Iterator[Measure]:
         )
         if not rate:
             raise requests.Refused("no produce request was answered in any burst")
-        bytes_per_s = rate * len(records)
-        return {"MB/s": bytes_per_s / 1e6, "CPU per GB": share / bytes_per_s * 1e9, "generator": generator}
+        mean = replace(results[0], answers_per_s=rate, cpu_share=share, generator_share=generator)
+        return _bytes_sample(rate * len(records), mean)
 
     measure(2 * settings.first_warmup_s)
     yield lambda: measure(settings.seconds)

@@ -59,7 +59,6 @@ class ServerTransport(tcp.Server):
         self._has_regions = False
         self._blocked = False
         self._warming = False
-        self._is_writing = False  # the poller is to call `doWrite`
         self._dirty = False
         self._held = 0  # bytes of a large frame at the last sweep during which others waited
         self._stalled_sweeps = 0
@@ -78,14 +77,10 @@ class ServerTransport(tcp.Server):
         self._hub.poller.want(self, read=False)
 
     def startWriting(self) -> None:
-        if not self._is_writing:
-            self._is_writing = True
-            self._hub.poller.want(self, write=True)
+        self._hub.poller.want(self, write=True)
 
     def stopWriting(self) -> None:
-        if self._is_writing:
-            self._is_writing = False
-            self._hub.poller.want(self, write=False)
+        self._hub.poller.want(self, write=False)
 
     def doRead(self) -> Exception | None:  # type: ignore[override]
         hub = self._hub
