@@ -14,7 +14,7 @@ import pytest
 from twisted.internet.error import CannotListenError
 
 from tests.transport.harness import ListenerHarness, frame
-from txbroker.transport import Listener
+from txbroker.transport import Listener, congestion
 from txbroker.transport.descriptors import Descriptors
 from txbroker.transport.quotas import ConnectionQuotas
 from txbroker.transport.server import plain_host
@@ -206,6 +206,33 @@ def test_sockets_have_their_options(start: Make) -> None:
     assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) == 100_000
     assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) == 120_000
     assert client.port == harness.protocols[0].transport.session.peer_port
+
+
+def _algorithm(connected: socket.socket) -> bytes:
+    return connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).rstrip(b"\0")
+
+
+def test_connections_within_one_machine_are_not_paced(start: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever algorithm the system has: here it counts as one that paces. A peer with another address has the system's."""
+    with socket.socket() as unbound:
+        default = _algorithm(unbound)
+    monkeypatch.setattr(congestion, "_PACED", {default})
+    harness = start()
+    for source, algorithm in (("127.0.0.1", b"reno"), ("127.0.0.2", default)):
+        with socket.create_connection(("127.0.0.1", harness.listener.getHost().port), source_address=(source, 0)):
+            harness.until(lambda: harness.hub.connections)
+            assert _algorithm(harness.protocols[-1].transport.socket) == algorithm
+        harness.until(lambda: not harness.hub.connections)
+
+
+def test_an_algorithm_that_does_not_pace_is_left_alone(start: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as unbound:
+        default = _algorithm(unbound)
+    monkeypatch.setattr(congestion, "_PACED", set())
+    harness = start()
+    with socket.create_connection(("127.0.0.1", harness.listener.getHost().port)):
+        harness.until(lambda: harness.hub.connections)
+        assert _algorithm(harness.protocols[-1].transport.socket) == default
 
 
 def test_a_session_has_both_addresses(start: Make) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from twisted.internet import tcp
 from twisted.internet.protocol import Factory
 
+from txbroker.transport.congestion import avoid_pacing
 from txbroker.transport.hub import Hub
 from txbroker.transport.interfaces import FrameProtocol
 from txbroker.transport.quotas import ConnectionQuotas
@@ -46,6 +47,7 @@ class Listener(tcp.Port):
     def __init__(self, hub: Hub, name: str, host: str, port: int, build: Callable[[], FrameProtocol], *, backlog: int = 50) -> None:
         self.hub = hub
         self.name = name
+        self.remote_algorithm: bytes | None = None  # the congestion control of connections from other machines; None: they inherit it
         self._both = host == "" and socket.has_dualstack_ipv6()
         factory = _Protocols(name, build, hub.quotas)
         super().__init__(port, factory, backlog, "::" if self._both else host, hub.reactor)  # type: ignore[arg-type]
@@ -57,6 +59,7 @@ class Listener(tcp.Port):
             made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        self.remote_algorithm = avoid_pacing(made)
         limits = self.hub.limits
         if limits.send_buffer_bytes > 0:
             made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, limits.send_buffer_bytes)

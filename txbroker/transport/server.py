@@ -11,6 +11,7 @@ from twisted.internet import main, tcp
 from twisted.python.failure import Failure
 
 from txbroker.api.request_context import Session
+from txbroker.transport.congestion import set_algorithm
 from txbroker.transport.inbox import SIZE, Inbox
 from txbroker.transport.interfaces import FrameProtocol, Part
 from txbroker.transport.output import RegionGone, SendQueue, join_small
@@ -64,6 +65,8 @@ class ServerTransport(tcp.Server):
         self._stalled_sweeps = 0
         self.active = hub.tick
         self.session = _session(sock, client, server.name, sessionno)
+        if server.remote_algorithm is not None and self.session.peer_host != self.session.local_host:
+            set_algorithm(sock, server.remote_algorithm)
         super().__init__(sock, protocol, client, server, sessionno, reactor)
         hub.quotas.add(self.session.peer_host)
         hub.opened(self)
