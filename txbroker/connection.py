@@ -29,7 +29,7 @@ from __future__ import annotations
 import logging
 import struct
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 from twisted.internet.defer import Deferred, fail
@@ -48,10 +48,10 @@ from txbroker.api.unsupported_features import Feature, UnsupportedFeature
 from txbroker.errors import BrokerError, ErrorCode, ProtocolError
 from txbroker.transport import other_protocols
 from txbroker.transport.interfaces import FrameTransport
-from txbroker.turn_requests import TurnRequests, handle_together
+from txbroker.turn_requests import RequestGroup, TurnRequests
 from txbroker.wire.codec import encode_bytes
 from txbroker.wire.headers import API_VERSIONS_KEY, read_client_id, response_prefix
-from txbroker.wire.joined_requests import joined_requests
+from txbroker.wire.joined_requests import JoinedRequests, joined_requests
 from txbroker.wire.known_requests import Holder, Known, KnownRequest
 from txbroker.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
 from txbroker.wire.schema import Request, Response
@@ -61,6 +61,7 @@ log = logging.getLogger("txbroker.connection")
 # API key and version as one number (registry.route_key), and the correlation id.
 _START = struct.Struct(">Ii")
 _SIZE_BYTES = 4
+_ROUTE_BYTES = 4  # API key and version
 _NOTHING = memoryview(b"")
 _NO_TURNS = TurnRequests(ActionQueue(lambda delay_s, call: None))
 
@@ -131,6 +132,7 @@ class Connection:
         "_held_back",
         "_held_bytes",
         "_known_positions",
+        "_latest",
         "_output",
         "_output_bytes_max",
         "_quotas",
@@ -165,8 +167,8 @@ class Connection:
         """`turn_requests`: of all connections of the reactor; without it, requests are joined within a connection only."""
         self._registry = registry
         self._turn_requests = turn_requests or _NO_TURNS
-        self.collected: bytes | None = None
-        """The key of what its requests repeat that wait for the end of the turn (`turn_requests.py`), and how many these are."""
+        self.collected: dict[Hashable, KnownRequest] = {}
+        """What its requests repeat that wait for the end of the turn (`turn_requests.py`), by what they write to; their number."""
         self.collected_count = 0
         self._quotas = registry.quotas
         self._throttle: Throttle | None = None  # from the first request on for which there are quotas
@@ -188,8 +190,9 @@ class Connection:
         self._header_version = 0
         self._header_client_id: str | None = None
         self._client_id: str | None = None
-        # What its last requests repeat that were handled together: the next ones are compared with it first.
+        # What its last two requests repeat that were handled together: the next ones are compared with it first. And the last one alone.
         self._repeated: KnownRequest | None = None
+        self._latest: KnownRequest | None = None
         # Where the changing field was in earlier requests (wire/known_requests.py), the latest position first.
         self._known_positions: tuple[int, ...] = ()
 
@@ -284,11 +287,14 @@ class Connection:
                     found = route.known.find(frame, position)
                     if found is not None:
                         request, holders, self._client_id = found.message, found.holders, found.client_id
-                        if joins and found is not repeated and route.joins is not None and route.joins(request):
-                            together = self._take(received, taken, route, found, begun)
-                            if together:
-                                found.changing.records = b""  # the view of the frame ends here
-                                return together
+                        if joins and found is not repeated and route.joins is not None:
+                            target = route.joins(request)
+                            if target is not None:
+                                found.target = target
+                                together = self._take(received, taken, route, found, begun)
+                                if together:
+                                    found.changing.records = b""  # the view of the frame ends here
+                                    return together
                         break
                 else:
                     request, holders = self._decode_unknown(frame, route, route.known)
@@ -339,23 +345,38 @@ class Connection:
         Returns the bytes of those taken; 0: it must be handled alone.
         """
         turn = self._turn_requests
-        if self.collected is not None and self.collected != found.key:
-            turn.handle()  # responses keep the order of the requests
+        if self.collected and not self._can_be_collected(found):
+            turn.handle()
+        joined: JoinedRequests | None
         if turn.actions.collects and not self._slots:
-            taken = turn.take(self, route, found, taken - _SIZE_BYTES, received, begun)
+            joined = turn.take(self, route, found, taken - _SIZE_BYTES, received, begun, found is not self._latest)
         else:
             turn.handle()
             most = self.in_flight_max - len(self._slots)
             joined = joined_requests(taken - _SIZE_BYTES, received, found.key, route.flexible, most) if most > 1 else None
-            if joined is None or len(joined.places) == 1:
-                self._repeated = None
-                return 0
-            count = len(joined.places)
-            route.count_untimed(count - 1)
-            taken = joined.taken
-            handle_together(route, found, joined, ((self, count),), begun)
-        self._repeated = found if taken else None
-        return taken
+            if joined is not None and len(joined.places) > 1:
+                route.count_untimed(len(joined.places) - 1)
+                group = RequestGroup(route, found)
+                group.add(joined, begun)
+                group.append(self)
+                group.answer(self, 0, len(joined.places))
+            else:
+                joined = None
+        if joined is None:
+            self._latest = self._repeated = None
+            return 0
+        # The next requests of a connection that writes to several partitions in turn do not repeat the last one.
+        self._repeated = found if found is self._latest or len(joined.places) > 1 else None
+        self._latest = found
+        return joined.taken
+
+    def _can_be_collected(self, found: KnownRequest) -> bool:
+        """Whether a request that repeats `found` keeps its order if it is appended together with others: nothing is collected for its
+        partition that it does not repeat. The partition has another name in other versions."""
+        other = self.collected.get(found.target)
+        if other is None:
+            return next(iter(self.collected.values())).key[:_ROUTE_BYTES] == found.key[:_ROUTE_BYTES]
+        return other.key == found.key
 
     def context(self, route: Route, found: KnownRequest, correlation_id: int) -> RequestContext:
         """Of a request that repeats `found`."""

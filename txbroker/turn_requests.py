@@ -1,17 +1,17 @@
 """Produce requests that were received in one turn of the poller, and are handled together.
 
-Small requests that differ in correlation id and records only (`wire/joined_requests.py`) are collected while the sockets of a turn are
-read: those of one connection and of several. Once all are read, one call of the handler takes each group of such requests: the partition
-is checked once, and their batches are written at once.
+Small requests are collected while the sockets of a turn are read, those of one connection and of several. Requests that differ in
+correlation id and records only (`wire/joined_requests.py`) are a group: once all sockets are read, one call of the handler takes each
+group, checks its partition once, and writes all of its batches at once.
 
-Clients see no other order. Requests of one connection are handled in their order, and what was collected is handled before any other
-request of any connection. Each request gets the response that it would get alone.
+A client sees no other order. The requests of one connection to one partition are appended in their order, its responses have the order of
+its requests, and what was collected is handled before any other request of any connection. Appends to different partitions may change
+places, as if they were sent to different brokers. Each request gets the response that it would get alone.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -32,19 +32,76 @@ CONNECTIONS_MAX = 32
 REQUESTS_MAX = 256
 
 
-class _Group:
-    """Requests that repeat each other: their frames, and the connections that have sent them, each with the number of its requests."""
+class RequestGroup:
+    """Requests that repeat `found`: to be added, then appended, then answered."""
 
-    __slots__ = ("begun", "found", "frames", "members", "places", "route", "size")
+    __slots__ = ("_answers", "_begun", "_failure", "_frames", "_joined", "_places", "found", "route", "size")
 
     def __init__(self, route: Route, found: KnownRequest) -> None:
         self.route = route
         self.found = found
-        self.frames: list[bytes] = []
         self.size = 0
-        self.places: list[Place] = []
-        self.members: list[tuple[Connection, int]] = []
-        self.begun = 0.0
+        """The bytes of the frames that were added."""
+        self._frames: list[bytes] = []
+        self._places: list[Place] = []
+        self._begun = 0.0
+        self._joined: JoinedRequests | None = None
+        self._answers: JoinedAnswers | None = None
+        self._failure: Exception | None = None
+
+    def add(self, joined: JoinedRequests, begun: float) -> int:
+        """Add requests whose places count from `size` on; returns the number of the first in the group. `begun`: to time one, or 0."""
+        first = len(self._places)
+        self._frames.append(joined.data[: joined.taken])
+        self.size += joined.taken
+        self._places += joined.places
+        self._begun = self._begun or begun
+        return first
+
+    def append(self, connection: Connection) -> None:
+        """Append as many batches as possible with one write. `connection`: of the first request."""
+        places = self._places
+        self._joined = JoinedRequests(b"".join(self._frames), places, self.size)
+        if len(places) == 1:
+            return
+        route, found = self.route, self.found
+        try:
+            self._answers = route.call_together(found.message, connection.context(route, found, places[0][0]), self._joined)
+        except Exception as error:
+            self._failure = error
+
+    def answer(self, connection: Connection, first: int, count: int) -> None:
+        """Put the responses to `count` requests of a connection, and handle those that were not appended together with others."""
+        joined, answers, route, found = self._joined, self._answers, self.route, self.found
+        assert joined is not None
+        end = first + count
+        handled: Handled | None = None
+        if answers is not None and answers.frames is not None and end <= answers.done:
+            frames = answers.frames
+            connection.put(frames[first:end], len(frames[0]) * count)
+        else:
+            for number in range(first, end):
+                if self._failure is not None:
+                    call = partial(_fail, self._failure)
+                elif answers is not None and number < answers.done:
+                    call = partial(answers.answer, number)
+                else:
+                    call = partial(self._alone, joined, number)
+                response = connection.handle(route, found, joined.places[number][0], joined.size, call)
+                handled = response if number == first else handled
+        if first == 0 and self._begun:
+            connection.time(self._begun, route, handled)
+
+    def _alone(self, joined: JoinedRequests, number: int, context: RequestContext) -> Handled:
+        """Handle one of the requests by itself."""
+        found = self.found
+        _, begin, end = joined.places[number]
+        before = found.changing.records  # of a request that has been recognised, and waits for these
+        found.changing.records = memoryview(bytearray(joined.data[begin:end]))
+        try:
+            return self.route.call(found.message, context)
+        finally:
+            found.changing.records = before
 
 
 class TurnRequests:
@@ -53,99 +110,59 @@ class TurnRequests:
     def __init__(self, actions: ActionQueue) -> None:
         self.actions = actions
         self.waiting = 0
-        self._groups: dict[bytes, _Group] = {}  # by the key of the known request
+        self._requests = 0
+        self._groups: dict[bytes, RequestGroup] = {}  # by the key of the known request
+        self._taken: list[tuple[Connection, RequestGroup, int, int]] = []  # with the number of the first in the group, and of all
         actions.when_read = self.handle
 
     def take(
-        self, connection: Connection, route: Route, found: KnownRequest, frame_size: int, received: memoryview, begun: float
-    ) -> int:
-        """Collect the first requests in `received` if they repeat `found`. Returns their bytes; 0: the first one must be handled now.
+        self, connection: Connection, route: Route, found: KnownRequest, frame_size: int, received: memoryview, begun: float, one: bool
+    ) -> JoinedRequests | None:
+        """Collect the first requests in `received` if they repeat `found`, or with `one` only the first. None: it must be handled now.
 
-        `frame_size`: of the first. The connection has nothing in flight, and nothing collected that repeats another request.
+        `frame_size`: of the first. The connection has nothing in flight, and nothing collected that must be handled before.
         """
         key = found.key
         group = self._groups.get(key)
-        base = 0 if group is None else group.size
         room = connection.in_flight_max - connection.collected_count
-        joined = joined_requests(frame_size, received, key, route.flexible, room, base)
+        most = 1 if one else room
+        joined = joined_requests(frame_size, received, key, route.flexible, most, 0 if group is None else group.size)
         if joined is None:
-            return 0
-        count = len(joined.places)
+            return None
         if group is None:
-            group = self._groups[key] = _Group(route, found)
-        connection.collected = key
+            group = self._groups[key] = RequestGroup(route, found)
+        count = len(joined.places)
+        if not connection.collected_count:
+            self.waiting += 1
         connection.collected_count += count
-        group.begun = group.begun or begun
+        connection.collected[found.target] = found
         route.count_untimed(count - 1)
-        group.frames.append(joined.data[: joined.taken])
-        group.size += joined.taken
-        group.places += joined.places
-        group.members.append((connection, count))
-        self.waiting += 1
-        if self.waiting >= CONNECTIONS_MAX or len(group.places) >= REQUESTS_MAX or count == room:
+        self._taken.append((connection, group, group.add(joined, begun), count))
+        self._requests += count
+        if self.waiting >= CONNECTIONS_MAX or self._requests >= REQUESTS_MAX or count == room:
             self.handle()
-        return joined.taken
+        return joined
 
     def handle(self) -> None:
         """Handle what was collected."""
-        groups, self._groups = self._groups, {}
-        self.waiting = 0
-        for group in groups.values():
-            for connection, _ in group.members:
-                connection.collected = None
+        taken, self._taken = self._taken, []
+        if not taken:
+            return
+        self._groups = {}
+        self.waiting = self._requests = 0
+        for connection, _, _, _ in taken:
+            if connection.collected_count:
+                connection.collected = {}
                 connection.collected_count = 0
-        for group in groups.values():
-            joined = JoinedRequests(b"".join(group.frames), group.places, group.size)
+        for connection, group, first, _ in taken:
+            if first == 0:
+                group.append(connection)
+        for connection, group, first, count in taken:
             try:
-                handle_together(group.route, group.found, joined, group.members, group.begun)
+                group.answer(connection, first, count)
             except Exception:
                 log.exception("internal error: %s requests that were received together cannot be answered", group.route.name)
-                for connection, _ in group.members:
-                    connection.unanswered(group.route)
-
-
-def handle_together(
-    route: Route, found: KnownRequest, joined: JoinedRequests, members: Sequence[tuple[Connection, int]], begun: float
-) -> None:
-    """Handle requests that repeat `found`. `members`: the connections that they are from, in this order, and the number of each."""
-    places = joined.places
-    answers: JoinedAnswers | None = None
-    failure: Exception | None = None
-    try:
-        answers = route.call_together(found.message, members[0][0].context(route, found, places[0][0]), joined)
-    except Exception as error:
-        failure = error
-    done, frames = (0, None) if answers is None else (answers.done, answers.frames)
-    first: Handled | None = None  # the response to the first request, if it was not answered together with others
-    end = 0
-    for connection, count in members:
-        at, end = end, end + count
-        if frames is not None and end <= done:
-            connection.put(frames[at:end], len(frames[0]) * count)
-        else:
-            for number in range(at, end):
-                call: Callable[[RequestContext], Handled]
-                if failure is not None:
-                    call = partial(_fail, failure)
-                elif answers is not None and number < done:
-                    call = partial(answers.answer, number)
-                else:
-                    call = partial(_alone, route, found, joined, number)
-                handled = connection.handle(route, found, places[number][0], joined.size, call)
-                first = handled if number == 0 else first
-    if begun:
-        members[0][0].time(begun, route, first)
-
-
-def _alone(route: Route, found: KnownRequest, joined: JoinedRequests, number: int, context: RequestContext) -> Handled:
-    """Handle one of the requests by itself."""
-    _, begin, end = joined.places[number]
-    before = found.changing.records  # of a request that has been recognised, and waits for these
-    found.changing.records = memoryview(bytearray(joined.data[begin:end]))
-    try:
-        return route.call(found.message, context)
-    finally:
-        found.changing.records = before
+                connection.unanswered(group.route)
 
 
 def _fail(error: Exception, context: RequestContext) -> Handled:

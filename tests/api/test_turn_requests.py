@@ -16,6 +16,7 @@ from tests.fuzz.inprocess import InProcessBroker
 from txbroker.action_queue import ActionQueue
 from txbroker.connection import IN_FLIGHT_MAX, Connection
 from txbroker.turn_requests import CONNECTIONS_MAX, REQUESTS_MAX
+from txbroker.wire.batch import read_header
 from txbroker.wire.codec import encode_bytes
 from txbroker.wire.compression import Codec
 from txbroker.wire.headers import request_prefix
@@ -24,7 +25,7 @@ from txbroker.wire.messages.create_topics import CreatableTopic, CreatableTopicC
 from txbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from txbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from txbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from txbroker.wire.records import Record, build
+from txbroker.wire.records import Record, build, read_records
 from txbroker.wire.schema import Request
 
 VERSION = 13
@@ -167,6 +168,72 @@ def test_the_requests_of_a_turn_are_answered_as_single_ones() -> None:
         other.close()
 
 
+def test_each_connection_keeps_its_order_in_each_partition() -> None:
+    """Connections write to four partitions in turn, with acks and versions, and so names of the topic, that change between."""
+    broker = InProcessBroker()
+    try:
+        topics = Topics(broker)
+        clients = Clients(broker, CONNECTIONS)
+        chance = random.Random(11)
+        sent = 0
+        for turn in range(60):
+            received = {}
+            for number in range(CONNECTIONS):
+                received[number] = []
+                for _ in range(chance.choice((1, 4, 12))):
+                    sent += 1
+                    records = build([Record(0, 1_700_000_000_000, bytes([number]), struct.pack(">i", sent))])
+                    topic, partition = chance.randrange(2), chance.randrange(2)
+                    version, acks = (13, 1) if turn % 3 else (chance.choice((9, 12, 13)), chance.choice((1, -1)))
+                    received[number].append(_named(topics, topic, partition, records, sent, version, acks))
+            clients.turn(received, collects=True)
+            for number, requests in received.items():
+                asked = [struct.unpack_from(">i", request, 8)[0] for request in requests]
+                assert _correlation_ids(clients.output[number]) == asked, "the responses have the order of the requests"
+            clients.output = [b""] * CONNECTIONS
+        assert clients.most_collected == CONNECTIONS
+        written = [_written(broker, topics.ids[topic], partition) for topic in range(2) for partition in range(2)]
+        assert sum(map(len, written)) == sent
+        for records in written:
+            for number in range(CONNECTIONS):
+                mine = [value for key, value in records if key == bytes([number])]
+                assert len(mine) > 10 and mine == sorted(mine)
+    finally:
+        broker.close()
+
+
+def _named(topics: Topics, topic: int, partition: int, records: bytes, number: int, version: int, acks: int) -> bytes:
+    data = PartitionProduceData(index=partition, records=records)
+    name = "" if version >= VERSION else ("plain", "synced")[topic]
+    topic_id = topics.ids[topic] if version >= VERSION else bytes(16)
+    named = TopicProduceData(name=name, topic_id=topic_id, partition_data=[data])
+    return _whole(ProduceRequest(acks=acks, timeout_ms=1000, topic_data=[named]), version, number)
+
+
+def _correlation_ids(output: bytes) -> list[int]:
+    found = []
+    while output:
+        size, number = struct.unpack_from(">ii", output)
+        found.append(number)
+        output = output[4 + size :]
+    return found
+
+
+def _written(broker: InProcessBroker, topic_id: bytes, partition: int) -> list[tuple[bytes | None, int]]:
+    """The key and the value of each record of a partition."""
+    read = FetchPartition(partition=partition, fetch_offset=0, partition_max_bytes=1 << 24)
+    fetch = FetchRequest(max_wait_ms=0, min_bytes=1, max_bytes=1 << 24, topics=[FetchTopic(topic_id=topic_id, partitions=[read])])
+    (response,) = broker.exchange([broker.frame(fetch, 17)])
+    data = bytes(response.responses[0].partitions[0].records)
+    found: list[tuple[bytes | None, int]] = []
+    position = 0
+    while position < len(data):
+        header = read_header(data, position)
+        found += [(record.key, int.from_bytes(record.value or b"", "big")) for record in read_records(data, position, header, 1000)]
+        position += header.size
+    return found
+
+
 @pytest.mark.parametrize(("connections", "each"), [(CONNECTIONS_MAX + 3, 1), (REQUESTS_MAX // 16 + 2, 16)])
 def test_what_is_collected_is_handled_when_it_is_much(connections: int, each: int) -> None:
     broker = InProcessBroker()
@@ -246,8 +313,11 @@ def test_the_requests_of_a_lost_connection_do_not_wait() -> None:
         (connection,) = clients.connections
         clients.actions.begin_turn(collects=True)
         frames = b"".join(produce(topics.ids[1], 0, records, number) for number in range(3))
+        size = len(frames) // 3
         buffer = memoryview(bytearray(frames))
-        assert connection.frame_received(buffer[4 : len(frames) // 3], buffer) == len(frames)
+        while buffer:
+            buffer = buffer[connection.frame_received(buffer[4:size], buffer) :]
+        assert connection.collected_count == 3
         connection.connectionLost(Failure(ConnectionLost()))
         clients.actions.end_reading()
         assert all(slot.later is None or slot.later.called for slot in connection._slots)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, TypeAlias
 
 from twisted.internet.defer import Deferred, gatherResults, succeed
@@ -217,15 +217,17 @@ class ProduceHandler:
     # Requests for one partition, handled together
 
     @staticmethod
-    def joins(request: ProduceRequest) -> bool:
-        """Whether requests that differ from this one in their records only are handled together.
+    def joins(request: ProduceRequest) -> Hashable | None:
+        """The partition, if requests that differ from this one in their records only are handled together.
 
         Not those of idempotent producers, whose sequence numbers are checked after the write of the request before.
         """
         if request.acks not in (1, ACKS_ALL) or request.transactional_id is not None or len(request.topic_data) != 1:
-            return False
-        records: Any = request.topic_data[0].partition_data[0].records
-        return records is not None and not _has_producer(records)
+            return None
+        topic = request.topic_data[0]
+        data = topic.partition_data[0]
+        records: Any = data.records
+        return None if records is None or _has_producer(records) else (topic.topic_id, topic.name, data.index)
 
     def call_together(self, request: ProduceRequest, context: RequestContext, joined: JoinedRequests) -> JoinedAnswers:
         """Handle requests that differ in correlation id and records: one write for all batches that can be joined."""

@@ -14,7 +14,8 @@ A handler is an object with
     offset_holder(request) -> the struct with `fetch_offset`    optional: this field is all that changes in repeated requests; None if not
     elements_max: int               optional: the elements of all arrays of a request, where a client's limit is too low
     failed(request, context, error) -> Response | None          optional: the response to a request that failed as a whole
-    joins(request) -> bool          optional: whether requests that differ from this one in their records only may be handled together
+    joins(request) -> Hashable|None optional: what the request writes to, if requests that differ from it in their records only may be
+                                    handled together, also after requests that write to something else. Of one version.
     call_together(request, context, joined) -> JoinedAnswers    with `joins`: handles as many of them as possible, from the first one on.
                                     `context` is the first one's; the others may be of other connections
     errors: Errors                  optional: the error codes of its responses, which it counts itself; otherwise they are counted here
@@ -29,7 +30,7 @@ does for a producer with acks=0.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from twisted.internet.defer import Deferred
@@ -112,7 +113,7 @@ class Route:
         self.api_version = version
         self.name = f"{api_name(request)} v{version}"
         self.call: Callable[[Request, RequestContext], Handled] = handler.__call__
-        self.joins: Callable[[Any], bool] | None = getattr(handler, "joins", None)
+        self.joins: Callable[[Any], Hashable | None] | None = getattr(handler, "joins", None)
         self.call_together: Callable[[Any, RequestContext, JoinedRequests], JoinedAnswers]
         self.call_together = getattr(handler, "call_together", _alone)
         self.failed: Callable[[Request, RequestContext, BrokerError], Response | None] | None = getattr(handler, "failed", None)
