@@ -123,7 +123,7 @@ class BrokerProcesses:
         elif not self._has_served:
             self._not_started(f"{process.name} has ended during the start ({why}); its lines above say why")
         else:
-            log.error("%s has ended (%s); it is started again", process.name, why)
+            log.error("%s has ended (%s); restarting it", process.name, why)
             process.start_again()
 
     def _start_brokers(self, overrides: Sequence[Mapping[str, str]]) -> None:

@@ -39,6 +39,7 @@ from txbroker.action_queue import ActionQueue
 from txbroker.api.encoded.cached_response import CachedResponse
 from txbroker.api.encoded.encoded_response import EncodedResponse, Part
 from txbroker.api.encoded.response_frame import Frame, response_frame
+from txbroker.api.first_routes import FirstRoutes
 from txbroker.api.parking import ParkedRequest
 from txbroker.api.registry import Answer, Handled, Registry, Route, UnsupportedVersion
 from txbroker.api.request_context import RequestContext, Session
@@ -99,25 +100,6 @@ class _Slot:
         self.request_size = request_size
 
 
-class _FirstRoutes:
-    """The routes of a new connection, until its first request that is not ApiVersions. Later requests do not pay for this."""
-
-    __slots__ = ("_on_other", "_routes", "greeted")
-
-    def __init__(self, routes: Mapping[int, Route], on_other: Callable[[], None]) -> None:
-        self._routes = routes
-        self._on_other = on_other
-        self.greeted = False
-        """Whether there was an ApiVersions request."""
-
-    def __getitem__(self, key: int) -> Route:
-        if key >> 16 == API_VERSIONS_KEY:
-            self.greeted = True
-        else:
-            self._on_other()
-        return self._routes[key]
-
-
 class Connection:
     """Decodes each request, calls its handler, and keeps the responses in order. Satisfies `FrameProtocol`."""
 
@@ -154,7 +136,7 @@ class Connection:
 
     _transport: FrameTransport
     _session: Session
-    _routes: Mapping[int, Route] | _FirstRoutes
+    _routes: Mapping[int, Route] | FirstRoutes
 
     def __init__(
         self,
@@ -172,7 +154,7 @@ class Connection:
         self.collected_count = 0
         self._quotas = registry.quotas
         self._throttle: Throttle | None = None  # from the first request on for which there are quotas
-        self._routes = _FirstRoutes(registry.routes, self._is_used)
+        self._routes = FirstRoutes(registry.routes, self._is_used)
         self.in_flight_max = in_flight_max
         self._output_bytes_max = output_bytes_max
         self._output: list[Part] = []
@@ -202,7 +184,7 @@ class Connection:
 
     def connectionLost(self, reason: Failure) -> None:
         """Cancel the requests in flight."""
-        if isinstance(self._routes, _FirstRoutes):
+        if isinstance(self._routes, FirstRoutes):
             if self._routes.greeted and not self._closing and not self._transport.disconnecting:
                 self._registry.unsupported.closed_unused(self._session, self._client_id)
             self._routes = self._registry.routes
@@ -222,7 +204,7 @@ class Connection:
 
     def _is_used(self) -> None:
         """The client has sent its first request that is not ApiVersions."""
-        if isinstance(self._routes, _FirstRoutes) and self._routes.greeted:
+        if isinstance(self._routes, FirstRoutes) and self._routes.greeted:
             self._registry.unsupported.used(self._session, self._client_id)
         self._routes = self._registry.routes
 

@@ -164,7 +164,7 @@ class _Writer:
 
 
 def _stopped(cluster: Cluster, topic: str) -> Sample:
-    """The broker that leads most partitions; afterwards it is started again, and the watched partitions stay where they are."""
+    """The broker that leads most partitions; afterwards it starts again, and the watched partitions stay where they are."""
     states = cluster.partitions(topic)
     leaders = [state.leader for state in states.values()]
     victim = max(set(leaders), key=leaders.count)

@@ -13,19 +13,19 @@ var (
 )
 
 // Lacks is the error of a step for which a client has no API; `what` says which one is missing.
-func Lacks(what string) error { return told{errLacks, what} }
+func Lacks(what string) error { return outcome{errLacks, what} }
 
 // Fault is the error of a step that the client does wrong, whatever the broker answers.
-func Fault(what string) error { return told{errFault, what} }
+func Fault(what string) error { return outcome{errFault, what} }
 
-// told is one of the two kinds above; its text does not show which.
-type told struct {
+// outcome is one of the two kinds above; its text does not show which.
+type outcome struct {
 	kind error
 	what string
 }
 
-func (t told) Error() string { return t.what }
-func (t told) Unwrap() error { return t.kind }
+func (t outcome) Error() string { return t.what }
+func (t outcome) Unwrap() error { return t.kind }
 
 // How records are sent. Codec is one of Kafka's names, Acks "0", "1" or "all".
 type How struct {

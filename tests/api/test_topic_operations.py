@@ -81,7 +81,7 @@ class Led:
         self.is_leader = is_leader
 
 
-class Caretaker:
+class LogMaintenance:
     """Keeps every operation pending until the test ends it."""
 
     def __init__(self) -> None:
@@ -118,10 +118,10 @@ class Caretaker:
                 work.errback(error)
 
 
-def operations(caretaker: Caretaker, reread: Deferred[None] | None = None, *, offline: int = -1) -> TopicOperations:
+def operations(maintenance: LogMaintenance, reread: Deferred[None] | None = None, *, offline: int = -1) -> TopicOperations:
     replicas: Any = Replicas("t")
     replicas.offline = offline
-    return TopicOperations(replicas, replicas, caretaker, lambda topic: reread or succeed(None))
+    return TopicOperations(replicas, replicas, maintenance, lambda topic: reread or succeed(None))
 
 
 def performed(made: TopicOperations, key: str, value: str, *, validate_only: bool = False) -> list[object]:
@@ -133,81 +133,81 @@ def performed(made: TopicOperations, key: str, value: str, *, validate_only: boo
 
 
 def test_the_response_follows_the_last_partition() -> None:
-    caretaker = Caretaker()
-    ended = performed(operations(caretaker), COMPACT, "roll")
-    assert caretaker.asked == [("clean", 0, True), ("clean", 1, True), ("clean", 2, True)]
+    maintenance = LogMaintenance()
+    ended = performed(operations(maintenance), COMPACT, "roll")
+    assert maintenance.asked == [("clean", 0, True), ("clean", 1, True), ("clean", 2, True)]
     for number in (2, 0):
-        caretaker.end(number)
+        maintenance.end(number)
     assert ended == []
-    caretaker.end(1)
+    maintenance.end(1)
     assert ended == [None]
-    assert performed(operations(caretaker), EXPIRE, "now") == [None]
-    assert caretaker.asked[3:] == [("expire", 0, None), ("expire", 1, None), ("expire", 2, None)]
+    assert performed(operations(maintenance), EXPIRE, "now") == [None]
+    assert maintenance.asked[3:] == [("expire", 0, None), ("expire", 1, None), ("expire", 2, None)]
 
 
 def test_the_first_error_is_returned_after_the_last_partition(caplog: pytest.LogCaptureFixture) -> None:
-    caretaker = Caretaker()
-    ended: list[Any] = performed(operations(caretaker), COMPACT, "now")
-    caretaker.end(1, BrokerError(ErrorCode.INVALID_REQUEST, "it is uncleanable"))
-    caretaker.end(2, ValueError("a bug"))
+    maintenance = LogMaintenance()
+    ended: list[Any] = performed(operations(maintenance), COMPACT, "now")
+    maintenance.end(1, BrokerError(ErrorCode.INVALID_REQUEST, "it is uncleanable"))
+    maintenance.end(2, ValueError("a bug"))
     assert ended == []
-    caretaker.end(0)
+    maintenance.end(0)
     error = ended[0].value
     assert (error.code, error.message) == (ErrorCode.INVALID_REQUEST, "t-1: it is uncleanable (and 1 more of 3 partitions)")
     assert [(record.levelno, "a bug" in record.getMessage()) for record in caplog.records] == [(logging.ERROR, True)]
 
 
 def test_operations_continue_when_the_client_disconnects() -> None:
-    caretaker = Caretaker()
-    work = Deferred.fromCoroutine(operations(caretaker).perform("t", TopicOperation(COMPACT, "now"), validate_only=False))
+    maintenance = LogMaintenance()
+    work = Deferred.fromCoroutine(operations(maintenance).perform("t", TopicOperation(COMPACT, "now"), validate_only=False))
     gone: list[object] = []
     work.addErrback(gone.append)
     work.cancel()
     assert len(gone) == 1
-    for number, begun in [(partition.partition, works) for partition, works in caretaker.begun.items()]:
+    for number, begun in [(partition.partition, works) for partition, works in maintenance.begun.items()]:
         assert not any(each.called for each in begun), number
     for number in range(3):
-        caretaker.end(number)
+        maintenance.end(number)
 
 
 def test_operations_start_when_the_client_has_already_disconnected() -> None:
-    caretaker, reread = Caretaker(), Deferred[None]()
-    work = Deferred.fromCoroutine(operations(caretaker, reread).perform("t", TopicOperation(COMPACT, "now"), validate_only=False))
+    maintenance, reread = LogMaintenance(), Deferred[None]()
+    work = Deferred.fromCoroutine(operations(maintenance, reread).perform("t", TopicOperation(COMPACT, "now"), validate_only=False))
     work.addErrback(lambda _: None)
     work.cancel()
-    assert caretaker.asked == []
+    assert maintenance.asked == []
     reread.callback(None)
-    assert [partition for _, partition, _ in caretaker.asked] == [0, 1, 2]
+    assert [partition for _, partition, _ in maintenance.asked] == [0, 1, 2]
 
 
 def test_validate_only_checks_and_starts_nothing() -> None:
-    caretaker = Caretaker()
-    assert performed(operations(caretaker), COMPACT, "roll", validate_only=True) == [None]
-    caretaker.refused = {2: BrokerError(ErrorCode.INVALID_REQUEST, "no")}
+    maintenance = LogMaintenance()
+    assert performed(operations(maintenance), COMPACT, "roll", validate_only=True) == [None]
+    maintenance.refused = {2: BrokerError(ErrorCode.INVALID_REQUEST, "no")}
     for validate_only in (True, False):
-        (failure,) = performed(operations(caretaker), COMPACT, "roll", validate_only=validate_only)
+        (failure,) = performed(operations(maintenance), COMPACT, "roll", validate_only=validate_only)
         assert isinstance(failure.value, BrokerError)  # type: ignore[attr-defined]
-    assert caretaker.asked == [], "all partitions are checked before the first one starts"
+    assert maintenance.asked == [], "all partitions are checked before the first one starts"
 
 
 def test_an_offline_directory_stops_operations_and_is_left_out_of_the_status() -> None:
-    caretaker = Caretaker()
-    made = operations(caretaker, offline=1)
+    maintenance = LogMaintenance()
+    made = operations(maintenance, offline=1)
     (failure,) = performed(made, COMPACT, "now")
     assert failure.value.code is ErrorCode.KAFKA_STORAGE_ERROR  # type: ignore[attr-defined]
-    assert caretaker.asked == []
+    assert maintenance.asked == []
     (entry,) = made.cleaner_entries("t", [CLEANER, f"{CLEANER}.1"])
     assert list(json.loads(entry.value or "")) == ["0", "2"]
 
 
 def test_the_cleaning_status() -> None:
-    caretaker = Caretaker()
-    made = operations(caretaker)
+    maintenance = LogMaintenance()
+    made = operations(maintenance)
     assert made.cleaner_entries("t", ["retention.ms"]) == []
     every, one = made.cleaner_entries("t", [CLEANER, f"{CLEANER}.1", f"{CLEANER}.3", f"{CLEANER}.x"])
     assert json.loads(every.value or "") == {"0": {"state": "idle"}, "1": {"state": "idle"}, "2": {"state": "idle"}}
     assert (one.name, json.loads(one.value or ""), one.read_only) == ("txbroker.cleaner.1", {"state": "idle"}, True)
-    caretaker.text = "x" * 11_000
+    maintenance.text = "x" * 11_000
     with pytest.raises(BrokerError, match=r"describe single partitions, such as txbroker\.cleaner\.0"):
         made.cleaner_entries("t", [CLEANER])
     assert len(made.cleaner_entries("t", [f"{CLEANER}.0", f"{CLEANER}.2"])) == 2

@@ -111,7 +111,7 @@ def test_a_lost_connection_is_made_again_after_the_back_off(follower: Follower, 
     for _ in range(4):
         follower.turn(BACKOFF_S)
     assert link.closed and len(follower.links) == 5, "an attempt after each back-off"
-    assert caplog.text.count("broker 1 cannot be replicated from") == 1
+    assert caplog.text.count("cannot fetch from broker 1") == 1
     leader.up = True
     leader.produce(b"a")
     follower.turn(BACKOFF_S)

@@ -32,7 +32,7 @@ from tests.support.records import numbered, numbers
 from tests.support.running import RUN, Running
 from tests.support.server import ServerFailed, free_port
 from tests.support.waiting import PATIENCE_S, until
-from txbroker.session_guard import guard_command
+from txbroker.guard_process import guard_command
 
 pytestmark = [pytest.mark.process, pytest.mark.filterwarnings("ignore:No chroot path exists")]
 Start = Callable[..., BrokerProcess]
@@ -254,7 +254,7 @@ def test_a_restart_after_a_crash_ends_the_session_of_the_crash(client: KazooClie
     assert epoch(client) == before
     broker.start()
     assert epoch(client) > before and controller_is(client, 1)
-    assert "Ended the ZooKeeper session" in broker.log() and "is in use by" not in broker.log()
+    assert "ended the ZooKeeper session" in broker.log() and "is in use by" not in broker.log()
 
 
 @pytest.mark.parametrize("left", [None, b"", b"{}", b'{"session":1e300,"password":""}', b'{"session":5,"password":"00"}', b"[" * 10_000])
@@ -388,7 +388,7 @@ def test_a_short_time_without_zookeeper_changes_nothing(
         leader = cut if partition_state(client, name)[0] == 1 else other
         before = epoch(client), epoch(client, 2), partition_state(client, name)
         proxy.cut()
-        until(lambda: "The connection to ZooKeeper at" in cut.log(), "the broker notices it")
+        until(lambda: "the connection to ZooKeeper at" in cut.log(), "the broker notices it")
         with RawConnection(leader.address) as to_leader:
             assert produce(to_leader, name, batch(numbered(3))).error_code == 0
         topics = OffsetCommitRequest.OffsetCommitRequestTopic
@@ -446,7 +446,7 @@ def test_a_stop_does_not_wait_for_zookeeper(zookeeper: str, start: Start, tmp_pa
     overrides = [f"zookeeper.connect={connect}", "broker.id=1", "zookeeper.session.timeout.ms=1000000"]
     keys = [part for override in overrides for part in ("--override", override)]
     waiting = Running(RUN, tmp_path, *keys)
-    waiting.wait_for("Broker id 1 is in use by PLAINTEXT" if registered else "Cannot connect to ZooKeeper")
+    waiting.wait_for("Broker id 1 is in use by PLAINTEXT" if registered else "cannot connect to ZooKeeper")
     assert waiting.end(signal.SIGTERM) == 0
     assert "the start was interrupted while it waited for ZooKeeper" in waiting.written
 

@@ -189,7 +189,7 @@ def cut_zookeeper_leader(cluster: Cluster, chance: random.Random) -> Iterator[Ha
 
 
 def fill_disk(cluster: Cluster, chance: random.Random) -> Iterator[Harm]:
-    """The disk of a broker has no space left for some time. Apache Kafka ends; it is started again when there is space."""
+    """The disk of a broker has no space left for some time. Apache Kafka ends, and starts again when there is space."""
     victim = chance.choice(sorted(cluster.brokers))
     server = cluster.brokers[victim]
     free_kib = chance.choice((0, 4, 64))

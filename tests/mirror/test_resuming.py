@@ -152,7 +152,7 @@ def test_a_batch_that_is_refused(turning: Turning, both: Both, name: str, same_o
     for number in range(10):
         send(source, name, numbered(2, start=2 * number, size=3000 if number == large else 100))
     running = Running(turning, source, target, topics=[name], same_offsets=same_offsets)
-    running.until(lambda: any(copy.failures >= 2 for copy in running.mirror.topics.partitions.values()), "it is tried again")
+    running.until(lambda: any(copy.failures >= 2 for copy in running.mirror.topics.partitions.values()), "the mirror retries")
     assert "max.message.bytes" in running.problems[0]
     assert [each.header.base_offset for each in batches(target, name)] == list(range(0, 2 * large, 2))
     run("configs", "--bootstrap-server", target.address, "--entity-type", "topics", "--entity-name", name, "--alter", "--add-config",

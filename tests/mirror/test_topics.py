@@ -211,9 +211,9 @@ def test_an_error_pauses_one_partition(turning: Turning, both: Both, name: str, 
         filled(source, topic)
         create_topic(target, topic, 1, {**KEEP, "max.message.bytes": "100" if topic == name else "1000000"})
     running = Running(turning, source, target, topics=[name, f"{name}-2"])
-    running.until(lambda: len(running.mirror.topics.partitions) == 2 and running.partition(name).failures >= 3, "it is tried again")
+    running.until(lambda: len(running.mirror.topics.partitions) == 2 and running.partition(name).failures >= 3, "the mirror retries")
     running.until_copied(20)
-    refused = "max.message.bytes is 100; raise max.message.bytes of the topic on the target; this partition is paused and tried again"
+    refused = "max.message.bytes is 100; raise max.message.bytes of the topic on the target; pausing this partition and retrying"
     assert sum(refused in record.message for record in caplog.records) == 1, "an error is logged once"
     assert f"1 paused ({name}-0)" in running.status.line(turning.reactor.seconds())
     allowed = ("--entity-type", "topics", "--entity-name", name, "--alter", "--add-config", "max.message.bytes=100000")

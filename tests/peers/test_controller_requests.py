@@ -174,7 +174,7 @@ def test_the_controllers_own_broker_is_called_again_when_it_has_its_metadata_sto
     to_self = PeerChannel(1, OwnLink(node.own), turning.reactor, Random(1).random)
     answers: list[Any] = []
     to_self.send(roles()).addBoth(answers.append)
-    turning.until(lambda: node.configs.reads >= 2, "it was tried again")
+    turning.until(lambda: node.configs.reads >= 2, "it is retried")
     assert not answers
     node.configs.failure = None
     turning.until(lambda: answers, "the broker has answered")

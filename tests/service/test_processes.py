@@ -193,7 +193,7 @@ def test_a_process_that_hangs_is_killed_if_systemd_watches(tmp_path: Path) -> No
             hangs, size = server.child(what), server.log_size()
             os.kill(hangs, signal.SIGSTOP)
             until(lambda size=size: "has not reported for its watchdog time: it is killed" in server.log(size), "it is killed")
-            until(lambda what=what, hangs=hangs: server.child(what) not in (0, hangs), "it is started again")
+            until(lambda what=what, hangs=hangs: server.child(what) not in (0, hangs), "it is restarted")
             until(lambda size=size: "registered as broker" in server.log(size), "a broker registers again")
         assert server.stop() == 0
     finally:

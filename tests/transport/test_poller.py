@@ -61,14 +61,14 @@ def test_timers_and_calls_from_threads_run_while_connections_wait(start: Callabl
 def test_an_error_when_a_connection_ends_does_not_affect_others(
     start: Callable[..., ListenerHarness], caplog: pytest.LogCaptureFixture
 ) -> None:
-    rooms = start()
-    other = rooms.connect()
+    harness = start()
+    other = harness.connect()
     ask(other, b"before it")
-    rooms.build = lambda: Unending(lambda received: [])
-    failing = rooms.connect()
+    harness.build = lambda: Unending(lambda received: [])
+    failing = harness.connect()
     failing.send(frame(b"something"))
-    rooms.until(lambda: len(rooms.protocols) == 2 and rooms.protocols[1].frames)
+    harness.until(lambda: len(harness.protocols) == 2 and harness.protocols[1].frames)
     failing.socket.close()
-    rooms.until(lambda: rooms.protocols[1].lost)
+    harness.until(lambda: harness.protocols[1].lost)
     ask(other, b"after it")
     assert "internal error while a connection was closed" in caplog.text

@@ -382,7 +382,7 @@ class FetchReader:
         return FetchResponse(session_id=plan.session_id, responses=list(topics.values()), node_endpoints=nodes)
 
     def _throttled(self, pause_ms: int) -> FetchResponse:
-        """No records and no session: the client repeats the request after the pause. A session that exists goes on, with the same news."""
+        """An empty response: the client repeats the request after the pause. An existing session then reports the same partitions."""
         plan = self._plan
         if plan.incremental:
             return FetchResponse(throttle_time_ms=pause_ms, session_id=plan.session_id, responses=[])

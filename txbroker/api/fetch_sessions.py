@@ -336,7 +336,7 @@ class FetchSessions:
             self._moved.setdefault(topic_partition, False)
 
     def take_moved(self) -> list[FetchSession]:
-        """The sessions with partitions that have moved since the last call, each once. Their waiting fetches are to be tried again."""
+        """The sessions with partitions that have moved since the last call, each once. Their waiting fetches are checked next."""
         self._mark_moved()
         if not self._to_check:
             return _NONE

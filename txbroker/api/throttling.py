@@ -8,7 +8,7 @@ from typing import Any
 from twisted.internet.defer import Deferred
 
 from txbroker.api.encoded.encoded_response import EncodedResponse
-from txbroker.api.encoded.throttling import with_throttle_time
+from txbroker.api.encoded.throttle_time import with_throttle_time
 from txbroker.api.parking import ParkedRequest
 from txbroker.api.registry import Route
 from txbroker.api.request_context import RequestContext

@@ -44,7 +44,7 @@ VALUE_LENGTH_MAX = 32_767  # bytes of a string in older versions of DescribeConf
 VALUES: Mapping[str, Sequence[str]] = {COMPACT: ("now", "roll"), EXPIRE: ("now",)}
 
 
-class Caretaker(Protocol):
+class LogMaintenance(Protocol):
     """Compacts and expires the logs of this broker on request (`maintenance/on_demand_maintenance.py`)."""
 
     def check_cleanable(self, topic_partition: TopicPartition) -> None:
@@ -94,13 +94,13 @@ class TopicOperations:
     """Performs operations on all partitions of a topic that this broker leads."""
 
     def __init__(
-        self, image: ClusterImage, replicas: Replicas, caretaker: Caretaker, reread: Callable[[str], Deferred[None]]
+        self, image: ClusterImage, replicas: Replicas, maintenance: LogMaintenance, reread: Callable[[str], Deferred[None]]
     ) -> None:
         """`reread` applies the current configuration of a topic to its logs, so that an operation uses what was altered just before."""
         self._reread = reread
         self._image = image
         self._replicas = replicas
-        self._caretaker = caretaker
+        self._caretaker = maintenance
 
     async def perform(self, topic: str, operation: TopicOperation, *, validate_only: bool) -> None:
         """Perform the operation, or only check it; BrokerError, which names the partition.

@@ -179,7 +179,7 @@ class Components:
                 creation=self._topic_creation(admin),
                 endpoints=Endpoints(identity.broker_id, self.image, reached),
                 sessions=self._sessions,
-                caretaker=OnDemandMaintenance(self.cleaner, self._retention),
+                maintenance=OnDemandMaintenance(self.cleaner, self._retention),
                 reread_topic=configs.reread_topic,
                 produce=produce,
                 fetch=fetch,

@@ -43,7 +43,7 @@ from txbroker.api.registry import Registry
 from txbroker.api.sasl_handshake import SaslHandshakeHandler
 from txbroker.api.scram_credentials import DescribeUserScramCredentialsHandler
 from txbroker.api.topic_creation import TopicCreation
-from txbroker.api.topic_operations import Caretaker, TopicOperations
+from txbroker.api.topic_operations import LogMaintenance, TopicOperations
 from txbroker.api.topic_waiting import TopicWaiting
 from txbroker.api.transaction_admin import DescribeTransactionsHandler, ListTransactionsHandler
 from txbroker.api.transaction_requests import AddOffsetsToTxnHandler, AddPartitionsToTxnHandler, EndTxnHandler
@@ -88,7 +88,7 @@ class Parts:
     creation: TopicCreation
     endpoints: Endpoints
     sessions: FetchSessions
-    caretaker: Caretaker
+    maintenance: LogMaintenance
     reread_topic: Callable[[str], Deferred[None]]
     produce: Purgatory
     fetch: Purgatory
@@ -106,7 +106,7 @@ def build_registry(parts: Parts, clock: Callable[[], float] | None) -> Registry:
     registry = Registry(clock=clock, quotas=p.quotas)
     resources = ConfigResources(p.broker_id, p.image)
     leaders = CurrentLeaders(p.replicas, p.image, p.endpoints)
-    operations = TopicOperations(p.image, p.replicas, p.caretaker, p.reread_topic)
+    operations = TopicOperations(p.image, p.replicas, p.maintenance, p.reread_topic)
 
     def check_controller() -> None:
         if p.image.controller_id != p.broker_id:

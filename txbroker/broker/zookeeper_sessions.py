@@ -60,7 +60,7 @@ class ZooKeeperSessions:
             if await end_session(
                 self._connect, credentials, timeout_ms=self._connection_timeout_ms, threads=threads, open_session=open_session
             ):
-                log.info("Ended the ZooKeeper session %#x, which %s names", credentials[0], path)
+                log.info("ended the ZooKeeper session %#x, which %s names", credentials[0], path)
         tree = await open_zookeeper_tree(
             self._connect,
             session_timeout_ms=self._timeout_ms,
@@ -110,7 +110,7 @@ class ZooKeeperSessions:
             try:
                 self._world.disk.replace(path, data, sync=False, private=True)
             except StorageError as error:
-                log.warning("The ZooKeeper session is not saved, so that a start after a crash must wait for its end: %s", error)
+                log.warning("the ZooKeeper session is not saved, so that a start after a crash must wait for its end: %s", error)
             else:
                 return
 

@@ -55,7 +55,7 @@ class CoordinatorConnection:
     def ask(self, ask: Callable[[BlockingConnection], tuple[int, T]], what: str, retry_for_s: float = RETRY_FOR_S) -> T:
         """The answer of `ask`, which returns an error code with it; again for `retry_for_s` while the error is retriable. ClientError.
 
-        `what`: what failed, for the error. Brokers that do not answer are tried again if one has answered before.
+        `what`: what failed, for the error. It retries brokers that do not answer if one has answered before.
         """
         deadline_s = time.monotonic() + retry_for_s
         while True:

@@ -106,7 +106,7 @@ async def _register(tree: Tree, broker_id: int, registration: BrokerRegistration
                     "or wait until the session of the other broker has expired."
                 )
             deadline_s, waits = clock.seconds() + wait_s, waits + 1
-            log.warning("Broker id %d is in use by %s; waiting up to %.0f s for its end", broker_id, owner, wait_s)
+            log.warning("broker id %d is in use by %s; waiting up to %.0f s for its end", broker_id, owner, wait_s)
         await changed.addTimeout(deadline_s - clock.seconds(), clock, lambda *_: None)  # type: ignore[arg-type]
 
 

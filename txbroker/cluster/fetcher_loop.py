@@ -165,7 +165,7 @@ class FetcherLoop:
         """There is no connection: try again after the back-off."""
         if not self._lost_logged:
             self._lost_logged = True
-            log.warning("broker %d cannot be replicated from: %s; it is tried again every %.1f s", self._leader_id, reason, self._backoff_s)
+            log.warning("cannot fetch from broker %d: %s; retrying every %.1f s", self._leader_id, reason, self._backoff_s)
         if self._link is not None:
             self._link.close()
             self._link = None

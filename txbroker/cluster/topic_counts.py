@@ -6,7 +6,7 @@ from __future__ import annotations
 class TopicCounts:
     """The counters of one topic, shared by all of its partitions on this broker. Bytes are those of record batches.
 
-    `fetch_requests` counts the partitions that fetches read; one that waits and is tried again counts once. As in Kafka, a failure
+    `fetch_requests` counts the partitions that fetches read; one that waits counts once. As in Kafka, a failure
     is counted only if it is the broker's: not a wrong leader, epoch, offset or topic in the request.
     """
 

@@ -20,7 +20,7 @@ _NOT_RETRIED = {ErrorCode.CORRUPT_MESSAGE: ErrorCode.UNKNOWN_SERVER_ERROR}
 
 
 class OnDemandMaintenance:
-    """The `Caretaker` of this broker's logs."""
+    """The `LogMaintenance` of this broker's logs."""
 
     def __init__(self, cleaner: LogCleaner, retention: Retention) -> None:
         self._cleaner = cleaner

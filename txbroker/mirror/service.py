@@ -265,7 +265,7 @@ class Mirror:
             return
         if code != ErrorCode.NETWORK_EXCEPTION and self._logged.get(copy) != text:
             self._logged[copy] = text
-            log.warning("%s; this partition is paused and tried again, others go on", text)
+            log.warning("%s; pausing this partition and retrying; the other partitions continue", text)
         if not copy.in_flight:
             self._settled(copy)
 

@@ -2,7 +2,7 @@
 
 The system resets the connections of a process that has ended, and refuses new ones at its port. A broker that hangs or is paused keeps
 its connections, and the system accepts new ones for it. After the loss of a connection the sentinel connects again; it reports the broker
-when it is refused twice. Anything else than a refusal, such as no answer, proves nothing, and is tried again.
+when it is refused twice. Any other failure, such as no answer, proves nothing: it tries again.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ def load_every(
     """Load now and every `every_s` seconds until `stop` is set, which ends it after the current round.
 
     A round that takes longer is followed by the next one at once, and the times that it missed are left out. A broker that cannot be
-    reached, or stops responding, is tried again at the next time. Any other failure ends the loop: as from `load`.
+    reached, or stops responding, is retried at the next time. Any other failure ends the loop: as from `load`.
     """
     check_options(options)
     rounds = Rounds()

@@ -3,7 +3,7 @@
 A system whose default is BBR sends no faster than it estimates the bandwidth to be, with timers (net/ipv4/tcp_bbr.c in Linux). That helps
 in a network. Within one machine it only delays responses: a large fetch then takes a fifth more CPU.
 
-A socket that has used BBR is paced for good, so the choice is made on the listening socket, from which accepted ones inherit it, and taken
+A socket that has used BBR stays paced, so the choice is made on the listening socket, from which accepted ones inherit it, and taken
 back for peers on other machines.
 """
 

@@ -240,7 +240,7 @@ class _Client(KazooClient):  # type: ignore[misc]
             failures = self._outage.failures
             self.problem = f"{host}:{port}: {error}"
             if failures.bit_count() == 1:  # the first, the second, the fourth and so on
-                log.log(self._level, "Cannot connect to ZooKeeper at %s (attempt %d); it is tried again", self.problem, failures)
+                log.log(self._level, "cannot connect to ZooKeeper at %s (attempt %d); retrying", self.problem, failures)
             raise
         self._outage.failures, self.problem = 0, ""
         return connected

@@ -230,7 +230,7 @@ class ServedTree(Int32StringReceiver):
             else:
                 self._answered(received)
         except (ProtocolError, ValueError, LookupError) as error:
-            log.error("the server of the metadata sent what is no answer: %s", error)
+            log.error("malformed response from the metadata server: %s", error)
             self.transport.abortConnection()
 
     def lengthLimitExceeded(self, length: int) -> None:

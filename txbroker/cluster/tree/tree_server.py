@@ -1,7 +1,7 @@
 """Serves a metadata tree to the other processes of the machine. A connection is a session: its end deletes the session's ephemeral nodes.
 
 The socket is in a directory that only the owner of the processes can enter. What arrives is checked nevertheless: a connection that sends
-what is no request is closed.
+a malformed request is closed.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class _Connection(Int32StringReceiver):
         try:
             result = self._perform(decode_request(memoryview(string)))
         except (ProtocolError, ValueError) as error:
-            log.error("a process sent the server of the metadata what is no request, and is disconnected: %s", error)
+            log.error("malformed request from a broker process; closing its connection: %s", error)
             self.transport.abortConnection()
             return
         result.addCallbacks(self._send, self._failed)
@@ -146,7 +146,7 @@ class _Connection(Int32StringReceiver):
         if isinstance(failure.value, TreeError):
             self._send(error_frame(failure.value))
         elif failure.check(ValueError):  # the path or the size of data, which the sessions of the processes check, too
-            log.error("a process sent the server of the metadata what no node can have, and is disconnected: %s", failure.getErrorMessage())
+            log.error("invalid path or data of a node from a broker process; closing its connection: %s", failure.getErrorMessage())
             self.transport.abortConnection()
         else:
             log.error("internal error of the server of the metadata: %s", failure.getTraceback())

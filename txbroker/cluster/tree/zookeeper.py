@@ -221,7 +221,7 @@ class ZooKeeperTree:
             self._counts.connected = False
             self._counts.disconnects += 1
             timeout_s = self._session.negotiated_ms / 1000
-            log.warning("The connection to ZooKeeper at %s is lost; the session ends in %.1f s unless it returns", self._servers, timeout_s)
+            log.warning("the connection to ZooKeeper at %s is lost; the session ends in %.1f s unless it returns", self._servers, timeout_s)
             self._stop_timer()
             self._cancel_timer = self._threads.call_later(timeout_s, self._timed_out)
         else:
@@ -229,7 +229,7 @@ class ZooKeeperTree:
             self._counts.connects += 1
             self._stop_timer()
             timeout_ms = self._session.negotiated_ms
-            log.info("Connected to ZooKeeper at %s: session %#x, timeout %d ms", self._servers, self.session_id, timeout_ms)
+            log.info("connected to ZooKeeper at %s: session %#x, timeout %d ms", self._servers, self.session_id, timeout_ms)
             if self._opening is not None:
                 self._make_chroot()
             else:
@@ -247,7 +247,7 @@ class ZooKeeperTree:
 
     def _end(self, reason: str) -> None:
         """The session is over without having been closed."""
-        log.warning("The ZooKeeper session %#x is over: %s", self.session_id, reason)
+        log.warning("the ZooKeeper session %#x is over: %s", self.session_id, reason)
         self._over = True
         self._counts.connected = False
         self._counts.expirations += 1

@@ -1,8 +1,8 @@
 """Which part of a log can be cleaned, whether a pass is due, and why not (Kafka's LogCleanerManager). Pure functions.
 
-Dirty is what no pass has read yet: from the checkpoint of the last pass on. Cleanable is what of that is in closed segments, below the last
-stable offset, and older than min.compaction.lag.ms. A pass is due when the cleanable part is above min.cleanable.dirty.ratio, or its
-oldest record is older than max.compaction.lag.ms (KIP-58, KIP-354).
+Dirty records are those that no pass has read yet, from the checkpoint of the last pass on. Those of them are cleanable that are in closed
+segments, below the last stable offset, and older than min.compaction.lag.ms. A pass is due when the cleanable part is above
+min.cleanable.dirty.ratio, or its oldest record is older than max.compaction.lag.ms (KIP-58, KIP-354).
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 
 from txbroker.log.cleaner.cleaning_job import GroupCleaned, SegmentSpan, SegmentYield
 
-NEWS = 0.3  # the weight of a new pass in a rate; the earlier rate has the rest
+NEW_RATE_WEIGHT = 0.3  # of a new pass in a rate; the earlier rate has the rest
 YIELD_MAX = 0.999  # a segment where all records are obsolete would have an infinite rate
 
 
@@ -158,6 +158,6 @@ def _learned(history: History, before: dict[int, CleanSegment], yields: dict[int
             sums[1] += won.records_before
     rates = dict(history.rates)
     for known, (total, weight) in found.items():
-        news = total / weight
-        rates[known] = news if known not in rates else (1 - NEWS) * rates[known] + NEWS * news
+        new = total / weight
+        rates[known] = new if known not in rates else (1 - NEW_RATE_WEIGHT) * rates[known] + NEW_RATE_WEIGHT * new
     return rates

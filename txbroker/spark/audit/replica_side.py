@@ -24,7 +24,7 @@ from txbroker.spark.audit.blocks import Key
 from txbroker.spark.audit.sides import Span, TopicRules, with_ranges
 from txbroker.spark.compaction.facts import POLICY, rules_of_places
 from txbroker.spark.offset_ranges import OffsetRange
-from txbroker.spark.partition_places import (
+from txbroker.spark.partition_directories import (
     Place,
     clean_ends_of_places,
     ends_of_places,

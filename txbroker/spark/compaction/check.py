@@ -13,15 +13,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TextIO
 
 from txbroker.cli.failures import BadUsage, CommandFailed
-from txbroker.spark import partition_places, segment_source
-from txbroker.spark.compaction import facts, files
+from txbroker.spark import partition_directories, segment_source
+from txbroker.spark.compaction import facts, segment_checks
 from txbroker.spark.compaction.digest import SEGMENT_COLUMNS, digest, with_horizons
 from txbroker.spark.compaction.facts import Part, TopicRules
-from txbroker.spark.compaction.files import Difference, FileFault
+from txbroker.spark.compaction.segment_checks import Difference, FileFault
 from txbroker.spark.compaction.state import AFTER, HORIZONS, ROWS, Before, State
 from txbroker.spark.compaction.verdicts import Kind, Verdict, Violation, bounds_of, judge
 from txbroker.spark.offset_ranges import OffsetRange, WrongData
-from txbroker.spark.partition_places import Place
+from txbroker.spark.partition_directories import Place
 from txbroker.spark.progress import watched
 from txbroker.spark.session import check_session
 from txbroker.spark.snapshot import Snapshot
@@ -196,7 +196,7 @@ class _Job:
                                 "correct --bootstrap-server, --log-dir or --state")
         for topic in known.rules.keys() & now.rules.keys():
             facts.check_same(topic, known.rules[topic], now.rules[topic])
-        listed = partition_places.segment_sizes(now.places)
+        listed = partition_directories.segment_sizes(now.places)
         self._write(now, state.path(AFTER))
         # Retention may have deleted what was to be read. What is below the new start is expired, whether it was read or not.
         starts = {part[:3]: part.log_start for part in self._now().parts}
@@ -227,7 +227,7 @@ class _Job:
         places: Sequence[Place] = ()
         if options.log_dirs is not None:
             topics = source.topics if snapshot is None else [topic.name for topic in snapshot.topics]
-            places = partition_places.find_places(options.log_dirs, topics, source.include if snapshot is None else None)
+            places = partition_directories.find_places(options.log_dirs, topics, source.include if snapshot is None else None)
         if snapshot is None:
             rules = facts.rules_of_places(places, options.topic_configs)
             cluster_id = next((place.identity["cluster.id"] for place in places if "cluster.id" in place.identity), "")
@@ -253,7 +253,7 @@ class _Job:
             of_brokers = facts.clean_ends_of_brokers(self._source.brokers, numbers)
         if not now.places:
             return {(facts.BROKER, *key): end for key, end in of_brokers.items()}
-        return {key: max(end, of_brokers.get(key[1:], 0)) for key, end in partition_places.clean_ends_of_places(now.places).items()}
+        return {key: max(end, of_brokers.get(key[1:], 0)) for key, end in partition_directories.clean_ends_of_places(now.places).items()}
 
     def _bounds(self, known: Before, now: _Now, clean_ends: Mapping[Key, int]) -> list[Any]:
         parts = {part[:3]: part for part in now.parts}
@@ -310,16 +310,16 @@ class _Job:
         self, now: _Now, rows: Any, listed: Mapping[str, Mapping[str, int]]
     ) -> tuple[list[FileFault], list[Difference], list[tuple[str, int]]]:
         """The faults of the files, what the broker delivers otherwise, and partitions that changed since `listed`."""
-        faults = files.check_files(self._spark, now.places, self._options.examples)
+        faults = segment_checks.check_files(self._spark, now.places, self._options.examples)
         if now.snapshot is None:
             return faults, [], []
         replica_of = self._leading(now)
         parts = [part for part in now.parts if replica_of.get((part.topic, part.partition)) == part.replica]
         delivered = digest(self._delivered(parts), now.rules, segments=False)
-        found = files.compare(rows.where("problem IS NULL"), delivered, replica_of)
-        sizes = partition_places.segment_sizes(now.places)
+        found = segment_checks.compare(rows.where("problem IS NULL"), delivered, replica_of)
+        sizes = partition_directories.segment_sizes(now.places)
         changed = {(place.topic, place.partition) for place in now.places
-                   if not partition_places.has_only_grown(listed[place.path], sizes[place.path])}
+                   if not partition_directories.has_only_grown(listed[place.path], sizes[place.path])}
         return faults, [one for one in found if one[1:3] not in changed], sorted(changed)
 
     def _leading(self, now: _Now) -> dict[tuple[str, int], str]:

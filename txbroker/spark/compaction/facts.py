@@ -21,7 +21,7 @@ from txbroker.logtools.stored_configs import NotReadable, broker_configs, topic_
 from txbroker.names import id_to_text
 from txbroker.spark.brokers import Brokers
 from txbroker.spark.gaps import CLEANER, clean_end
-from txbroker.spark.partition_places import Place, ends_of_places
+from txbroker.spark.partition_directories import Place, ends_of_places
 from txbroker.wire.records import INT64_MAX
 
 POLICY, RETENTION = "cleanup.policy", "delete.retention.ms"

@@ -173,7 +173,7 @@ class Process:
             self._scheduler.after(SOON_S, self._serve_held)
 
     def remains(self) -> list[object]:
-        """What would run on: nothing of it is garbage before the process ends."""
+        """Its pending calls, to be kept referenced until the process ends."""
         timers = [call for call in self._scheduler.pending() if isinstance(call, partial) and getattr(call.func, "__self__", None) is self]
         return [*timers, *self._held, *self._network.ends(self)]
 

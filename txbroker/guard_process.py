@@ -61,7 +61,7 @@ class SessionGuard:
                 process, self._command[0], self._command, env=child_environment(), path=None, childFDs=_DESCRIPTORS
             )
         except OSError as error:
-            log.warning("The process that ends the ZooKeeper session of a killed broker cannot start: %s", error.strerror or error)
+            log.warning("the process that ends the ZooKeeper session of a killed broker cannot start: %s", error.strerror or error)
             self._again()
             return
         self._process = process  # connected: Twisted starts processes at once
@@ -70,7 +70,7 @@ class SessionGuard:
     def _ended(self, why: str) -> None:
         self._process = None
         if self._line:
-            log.warning("The process that ends the ZooKeeper session of a killed broker has ended (%s); it is started again", why)
+            log.warning("the process that ends the ZooKeeper session of a killed broker has ended (%s); restarting it", why)
             self._again()
 
     def _again(self) -> None:

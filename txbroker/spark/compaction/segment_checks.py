@@ -10,7 +10,7 @@ from txbroker.logtools.findings import Severity
 from txbroker.logtools.partition_check import PartitionCheck
 from txbroker.names import TopicPartition
 from txbroker.spark.checksum import CONTENT
-from txbroker.spark.partition_places import Place
+from txbroker.spark.partition_directories import Place
 
 TASKS_MAX = 1024
 
