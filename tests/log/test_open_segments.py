@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.log.support import NOW, append, open_log, values
+from tests.support.fakes.worker import Worker
 from txbroker.log.log import Log
 from txbroker.log.open_segments import OpenSegments
 
@@ -148,3 +149,20 @@ def test_a_log_that_nothing_uses_is_not_kept_by_the_list(tmp_path: Path) -> None
     del log
     gc.collect()
     assert len(shared) == 0
+
+
+def test_flushes_of_many_segments_share_their_descriptors(tmp_path: Path) -> None:
+    """A disk that syncs slowly: the flush after each roll waits, and has all segments that are not synced."""
+    worker = Worker()
+    log = open_log(tmp_path, index_interval_bytes=0, later=worker)
+    log.use(OpenSegments(2))
+    before = descriptors()
+    for number in range(20):
+        append(log, b"%d" % number)
+        log.roll(NOW)
+    assert len(worker.waiting) >= 20
+    assert 20 <= descriptors() - before <= 20 + 2 * 3 + 1, "a log file each, and the indexes of those that are open"
+    worker.run()
+    assert log.recovery_point == 20
+    assert descriptors() - before <= 3 * 3
+    assert values(log) == [b"%d" % number for number in range(20)]

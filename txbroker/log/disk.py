@@ -27,7 +27,7 @@ Mapped = bytes | mmap.mmap
 
 
 class File(Protocol):
-    """A file that grows at its end. `size` counts bytes. It is closed with its last reference (see `Region`)."""
+    """A file that grows at its end. `size` counts bytes. It is closed with its last reference (see `Region`); weak ones are possible."""
 
     path: str
     size: int
@@ -166,7 +166,7 @@ def storage_error(what: str, path: str, error: OSError) -> StorageError:
 class OsFile:
     """A `File` of the operating system. The descriptor is closed with the last reference."""
 
-    __slots__ = ("_fd", "_syncs", "path", "size")
+    __slots__ = ("__weakref__", "_fd", "_syncs", "path", "size")
 
     def __init__(self, path: str, syncs: SyncTimes | None = None, *, flags: int = os.O_RDWR | os.O_CREAT) -> None:
         self.path = path

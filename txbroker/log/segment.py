@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import weakref
 from collections.abc import Iterator
 
 from txbroker.errors import CorruptRecords
@@ -40,6 +41,7 @@ class Segment:
         "_max_timestamp",
         "_offset_index",
         "_places",
+        "_released",
         "_time_index",
         "_txn_index",
         "base_offset",
@@ -63,6 +65,7 @@ class Segment:
         self.open_segments: OpenSegments | None = None
         self._disk = disk
         self._file: File | None = None
+        self._released: weakref.ref[File] | None = None
         self._offset_index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
         self._txn_index: TxnIndex | None = None
@@ -85,7 +88,10 @@ class Segment:
     @property
     def file(self) -> File:
         if self._file is None:
-            self._file = self._disk.open(self.path(LOG))
+            # A flush or a response may still use the one that was released: a second descriptor is not needed.
+            released = None if self._released is None else self._released()
+            self._file = self._disk.open(self.path(LOG)) if released is None else released
+            self._released = None
             self._opened()
         return self._file
 
@@ -99,8 +105,10 @@ class Segment:
         return self._file is not None or self._offset_index is not None
 
     def release(self) -> None:
-        """Close the files until they are needed again. Readers of a region keep the log file open."""
-        self._file = None
+        """Close the files until they are needed again. Readers of a region, and flushes, keep the log file open."""
+        if self._file is not None:
+            self._released = weakref.ref(self._file)
+            self._file = None
         offset_index, time_index = self._offset_index, self._time_index
         if offset_index is None or time_index is None or offset_index.pending or time_index.pending:
             return

@@ -164,7 +164,7 @@ class HostDisk:
 class _HostFile:
     """See `File`."""
 
-    __slots__ = ("_disk", "_file", "path", "size")
+    __slots__ = ("__weakref__", "_disk", "_file", "path", "size")
 
     def __init__(self, disk: HostDisk, file: File) -> None:
         self._disk = disk

@@ -103,7 +103,7 @@ def _after_power_cut(inode: Inode, chance: Random, lost_max: int | None) -> Inod
 class MemoryFile:
     """A `File` of a `MemoryDisk`. It has no descriptor."""
 
-    __slots__ = ("_inode", "_storage", "_writable", "path", "size")
+    __slots__ = ("__weakref__", "_inode", "_storage", "_writable", "path", "size")
 
     def __init__(self, path: str, inode: Inode, storage: _Storage, *, writable: bool = True) -> None:
         self.path = path
