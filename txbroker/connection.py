@@ -7,7 +7,9 @@ Kafka serves one request of a connection at a time. Clients rely on it: a commit
 login and what it permits. So a request waits until all requests before it on its connection are answered, and the requests after it wait
 for its response. Handlers of Produce and Fetch are exempt (`overlaps`) and overlap with each other. This is safe:
 
-- The records of a Produce are appended when it is received, so appends keep their order. Only its response waits, for replicas or a sync.
+- The records of a Produce are appended when it is received. Only its response waits, for replicas or a sync. So the appends of a
+  producer keep their order, and those of different partitions may change places within a turn. The first batch of a transaction in a
+  partition waits for the coordinator, and those of its producer behind it: a batch of another producer on the connection may pass them.
 - A Fetch changes nothing but its fetch session, and the session epochs fix the order of the fetches of one session.
 - Responses keep the order of the requests. What a client sees is what it could see in Kafka if its requests had taken longer on their
   way, with one difference: a Fetch that is sent behind a Produce with acks=all, without waiting for the response, may be answered

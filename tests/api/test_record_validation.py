@@ -1,6 +1,6 @@
 """Batches with a correct CRC and invalid content, produced to a broker: the errors, and what is stored.
 
-`pytest --broker=kafka-4.3` checks the errors that are listed for Apache Kafka in `tests/support/odd_batches.py`.
+`pytest --broker=kafka` checks the errors that are listed for Apache Kafka in `tests/support/odd_batches.py`.
 """
 
 from __future__ import annotations

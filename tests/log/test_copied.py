@@ -14,7 +14,7 @@ from tests.support.fakes.faulty_disk import FaultyDisk
 from txbroker.errors import ErrorCode
 from txbroker.log.log import Log
 from txbroker.log.log_results import Appended, Origin
-from txbroker.wire.batch import read_header, stamp
+from txbroker.wire.batch import read_header, stamp, stamp_max_timestamp
 from txbroker.wire.compression import Codec
 from txbroker.wire.records import Record, build
 
@@ -51,6 +51,18 @@ def test_a_batch_after_one_that_was_refused(directory: DiskPath) -> None:
         refused(log, _after_gap(missed, offset), ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, origin=Origin.MIRROR)
         assert copy(log, _after_gap(gap, offset)).last_offset == offset + 1
     assert [row[0] for row in rows(log)] == [20, 21, 25, 26, 28, 29] and list(log.leader_epochs) == [(7, 20)]
+
+
+@pytest.mark.parametrize("shift_ms", [-NOW, -3_600_000, 3_600_000])
+def test_a_header_with_another_largest_timestamp_is_refused(directory: DiskPath, shift_ms: int) -> None:
+    """Retention would delete the records at once, or never."""
+    log = open_log(directory)
+    for records in (batch(b"x", b"y", base_offset=20), batch(b"x", base_offset=20, codec=Codec.LZ4), thinned()):
+        stamp_max_timestamp(records, 0, NOW + shift_ms, log_append_time=False)
+        refused(log, records, ErrorCode.INVALID_TIMESTAMP, origin=Origin.MIRROR)
+        stamp_max_timestamp(records, 0, NOW + shift_ms, log_append_time=True)  # the time of the source's append, for all records
+    assert copy(log, records).last_offset == 53
+    assert {row[1] for row in rows(log)} == {NOW + shift_ms}
 
 
 def _after_gap(gap: int, offset: int) -> memoryview:

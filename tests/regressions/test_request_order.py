@@ -15,6 +15,7 @@ from tests.support.raw_admin import create_topic, find_coordinator
 from tests.support.raw_log import EARLIEST, batch, fetch_request, list_offset, produce, produce_request
 from tests.support.records import numbered
 from tests.support.server import Server
+from tests.support.waiting import until
 
 Start = Callable[[dict[str, str]], Server]
 
@@ -37,6 +38,8 @@ def test_a_fetch_of_offsets_sees_the_commit_before_it(start_broker: Start, name:
     create_topic(server, name)
     find_coordinator(server, name)
     with RawConnection(server.address) as connection:
+        # Apache Kafka's coordinator may load its partition until now.
+        until(lambda: connection.call(commit_request(name, name, 0), 7).topics[0].partitions[0].error_code == 0, "a commit is accepted")
         for offset in range(1, 30):
             commit, committed = commit_request(name, name, offset), committed_request(name, name)
             connection.send(commit, 7)

@@ -136,6 +136,35 @@ def test_a_transaction_that_times_out_is_aborted_and_its_producer_fenced() -> No
     assert harness.initialize() == Producer(4_000, 2)
 
 
+@pytest.mark.parametrize("step_s", [120, -120, 86_400, -86_400])
+def test_a_step_of_the_wall_clock_does_not_move_a_timeout(step_s: int) -> None:
+    harness = TransactionHarness(abort_interval_ms=1_000).loaded()
+    harness.coordinator.start()
+    harness.ongoing()
+    harness.ahead_ms += step_s * 1000
+    harness.clock.pump([1] * (TIMEOUT_MS // 1000 - 2))
+    assert harness.state() is S.ONGOING
+    harness.clock.pump([1] * 4)
+    assert harness.state() is S.COMPLETE_ABORT
+
+
+@pytest.mark.parametrize(("step_s", "left_s"), [(0, 20), (10, 10), (120, 0), (-10, 30), (-86_400, 60)])
+def test_a_new_coordinator_times_the_rest_of_a_timeout(step_s: int, left_s: int) -> None:
+    """By the date of its start; a clock that went back cannot make it longer than the whole."""
+    harness = TransactionHarness(abort_interval_ms=1_000).loaded()
+    harness.ongoing()
+    harness.clock.advance(TIMEOUT_MS / 1000 - 20)
+    harness.coordinator.stop()
+    harness.ahead_ms += step_s * 1000
+    harness.replace()
+    harness.loaded(1)
+    harness.coordinator.start()
+    harness.clock.pump([1] * max(0, left_s - 2))
+    assert harness.state() is S.ONGOING
+    harness.clock.pump([1] * 4)
+    assert harness.state() is S.COMPLETE_ABORT
+
+
 def test_a_timeout_while_the_end_is_being_written_changes_nothing() -> None:
     harness = TransactionHarness(abort_interval_ms=1_000).loaded()
     harness.coordinator.start()

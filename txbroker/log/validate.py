@@ -114,8 +114,9 @@ def _too_large(size: int, config: LogConfig) -> BrokerError:
 def validate_copied(records: memoryview, config: LogConfig) -> BatchHeader:
     """Check one batch of `txbroker mirror`, which keeps its offsets; its records may have gaps, as after compaction.
 
-    Nothing is changed in it: its timestamps and its codec are the source's. BrokerError: CORRUPT_MESSAGE, MESSAGE_TOO_LARGE,
-    RECORD_LIST_TOO_LARGE, INVALID_RECORD.
+    Nothing is changed in it: its timestamps and its codec are the source's. Retention and look-ups by time use the header's largest
+    timestamp, so it must be that of the records. BrokerError: CORRUPT_MESSAGE, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, INVALID_RECORD,
+    INVALID_TIMESTAMP.
     """
     header = read_header(records)
     if header.size != len(records):
@@ -135,13 +136,17 @@ def validate_copied(records: memoryview, config: LogConfig) -> BatchHeader:
         raise BrokerError(ErrorCode.INVALID_RECORD, problem)
     try:
         if count == header.last_offset_delta + 1:
-            walk_records(records, 0, header, config.unpacked_bytes_max, True)
+            latest = walk_records(records, 0, header, config.unpacked_bytes_max, True).latest
         else:
-            offsets = [record.offset for record in read_records(records, 0, header, config.unpacked_bytes_max)]
-            if any(following <= offset for offset, following in pairwise(offsets)):
+            found = list(read_records(records, 0, header, config.unpacked_bytes_max))
+            if any(following.offset <= record.offset for record, following in pairwise(found)):
                 raise CorruptRecords("its offsets do not ascend")
+            latest = max(record.timestamp for record in found)
     except CorruptRecords as error:
         raise BrokerError(ErrorCode.INVALID_RECORD, f"a copied record batch was refused: {error.message}") from None
+    if abs(header.max_timestamp - latest) > _TRUSTED_MS and not header.attributes & LOG_APPEND_TIME:
+        problem = f"a copied batch at offset {header.base_offset} has {header.max_timestamp} as its largest timestamp, its records have {latest}"
+        raise BrokerError(ErrorCode.INVALID_TIMESTAMP, problem)
     return header
 
 

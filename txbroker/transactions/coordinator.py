@@ -49,11 +49,15 @@ _ERRORS = (
 
 @dataclass(slots=True, eq=False)
 class HostedTransaction:
-    """A transactional id with its partition of `__transaction_state`, and the markers that are on their way."""
+    """A transactional id with its partition of `__transaction_state`, and the markers that are on their way.
+
+    `times_out_s`: when its open transaction times out, by the monotonic clock; None if it has none.
+    """
 
     shard: TransactionShard
     transaction: Transaction
     markers: Markers | None = None
+    times_out_s: float | None = None
 
 
 TransactionsOfPartition: TypeAlias = dict[str, HostedTransaction]  # by transactional id
@@ -64,7 +68,8 @@ class TransactionCoordinator:
     """The transactional ids of this broker.
 
     `clock` is monotonic; `now_ms` is the wall clock, since what it dates is compared after a restart or on another broker: the start of a
-    transaction and the last use of an id. `next_id` allocates a producer id. Methods fail with BrokerError.
+    transaction and the last use of an id. A transaction that is open times out by `clock`, of which a new coordinator sets the rest of
+    the timeout, at most the whole. `next_id` allocates a producer id. Methods fail with BrokerError.
     """
 
     topic = TRANSACTIONS_TOPIC
@@ -201,8 +206,10 @@ class TransactionCoordinator:
 
     def abort_timed_out(self) -> None:
         """Abort the transactions that are open for longer than their timeout."""
-        now_ms = self._now_ms()
+        now_s, now_ms = self._clock.seconds(), self._now_ms()
         for hosted in self:
+            if hosted.times_out_s is None or hosted.times_out_s > now_s:
+                continue
             transition = hosted.transaction.abort_timed_out(now_ms)
             if transition is not None:
                 log.info("transactional id %s: its transaction of producer %d with epoch %d is aborted after its timeout of %d ms",
@@ -276,7 +283,17 @@ class TransactionCoordinator:
 
     def _hold(self, shard: TransactionShard, transaction: Transaction) -> None:
         hosted = HostedTransaction(shard, transaction)
+        self._time(hosted)
         shard.content[transaction.transactional_id] = self._hosted[transaction.transactional_id] = hosted
+
+    def _time(self, hosted: HostedTransaction) -> None:
+        """The state has changed: begin to time a transaction that is open now, or stop."""
+        record = hosted.transaction.record
+        if record.state is not TransactionState.ONGOING:
+            hosted.times_out_s = None
+        elif hosted.times_out_s is None:
+            left_ms = record.start_ms + record.timeout_ms - self._now_ms()
+            hosted.times_out_s = self._clock.seconds() + min(max(left_ms, 0), record.timeout_ms) / 1000
 
     def _forget(self, hosted: HostedTransaction) -> None:
         transactional_id = hosted.transaction.transactional_id
@@ -317,6 +334,7 @@ class TransactionCoordinator:
 
         def settle(error: ErrorCode) -> None:
             hosted.transaction.settle(written=not error)
+            self._time(hosted)
             if not self._is_current(hosted):
                 error = ErrorCode.NOT_COORDINATOR  # the record is in the log, perhaps: the next coordinator reads it
             elif not error:

@@ -191,9 +191,8 @@ class Transaction:
         return self._prepare(prepared, version, now_ms, new_id)
 
     def abort_timed_out(self, now_ms: int) -> Transition | None:
-        """Abort a transaction that is open for longer than its timeout, and fence its producer."""
-        record = self.record
-        if self.pending is not None or record.state is not TransactionState.ONGOING or record.start_ms + record.timeout_ms > now_ms:
+        """Abort an open transaction whose timeout has passed, and fence its producer; None while another decision is being written."""
+        if self.pending is not None or self.record.state is not TransactionState.ONGOING:
             return None
         return self._fence(now_ms)
 
