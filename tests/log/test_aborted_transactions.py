@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random
 
-from txbroker.log.aborted_transactions import UNKNOWN_END, AbortedBatches, TransactionScan
+from txbroker.log.aborted_transactions import UNKNOWN_END, AbortedBatches, TransactionScan, aborted_in
 from txbroker.log.log_results import AbortedTransaction
 from txbroker.wire.batch import read_header
 from txbroker.wire.control import Marker, build_marker
+from txbroker.wire.messages import fetch
 from txbroker.wire.records import Record, build
 
 
@@ -88,7 +89,11 @@ def test_batches_are_found_in_their_aborted_transaction() -> None:
 def test_transactions_of_a_fetch_response_end_with_their_markers() -> None:
     for seed in range(150):
         batches, outcomes = random_log(Random(seed))
-        known = [one._replace(last_offset=UNKNOWN_END) for one in scanned(batches).aborted]
+        named = [
+            fetch.AbortedTransaction(producer_id=one.producer_id, first_offset=one.first_offset) for one in scanned(batches).aborted
+        ]
+        known = aborted_in(fetch.PartitionData(partition_index=0, error_code=0, high_watermark=0, aborted_transactions=named, records=None))
+        assert {one.last_offset for one in known} <= {UNKNOWN_END}
         aborted = AbortedBatches(known)
         for batch in batches:
             header = read_header(batch.data)
@@ -98,6 +103,11 @@ def test_transactions_of_a_fetch_response_end_with_their_markers() -> None:
             assert (found is not None) == (outcomes[batch.transaction] is False)
             if batch.marker is not None and not batch.marker.committed:
                 aborted.end(batch.producer_id)
+
+
+def test_a_fetch_response_without_aborted_transactions_names_none() -> None:
+    without = fetch.PartitionData(partition_index=0, error_code=0, high_watermark=0, aborted_transactions=None, records=None)
+    assert aborted_in(without) == []
 
 
 def test_other_control_batches_end_no_transaction() -> None:

@@ -1,13 +1,14 @@
 """Which batches of a log belong to aborted transactions (KIP-98), for everything that reads a log like a read_committed consumer.
 
 `TransactionScan` finds the aborted and the open transactions of a log in its batches. `AbortedBatches` looks batches up in a list of
-aborted transactions: from a scan, from transaction indexes (`txn_index.py`), or from a Fetch response, which has no last offsets.
+aborted transactions: from a scan, from transaction indexes (`txn_index.py`), or from a Fetch response (`aborted_in`).
 """
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from txbroker.errors import BrokerError
 from txbroker.log.log_results import AbortedTransaction
@@ -16,7 +17,18 @@ from txbroker.wire.batch import BatchHeader, Buffer
 from txbroker.wire.entries import EntryHeader
 from txbroker.wire.records import INT64_MAX
 
+if TYPE_CHECKING:  # the log cleaner's process reads no messages, and loads none
+    from txbroker.wire.messages.fetch import PartitionData
+
 UNKNOWN_END = INT64_MAX  # last_offset of a transaction whose marker has not been read
+
+
+def aborted_in(fetched: PartitionData) -> list[AbortedTransaction]:
+    """The aborted transactions of a partition in a Fetch response. It does not have their last offsets: UNKNOWN_END.
+
+    Empty if the request was not read_committed.
+    """
+    return [AbortedTransaction(one.producer_id, one.first_offset, UNKNOWN_END, -1) for one in fetched.aborted_transactions or ()]
 
 
 class TransactionScan:

@@ -22,7 +22,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import NamedTuple
 
-from txbroker.log.markers import read_marker
+from txbroker.log.aborted_transactions import AbortedBatches
+from txbroker.log.log_results import AbortedTransaction
 from txbroker.wire import entries, records
 from txbroker.wire.batch import DELETE_HORIZON, LOG_APPEND_TIME, TRANSACTIONAL, BatchHeader, Buffer, stamp, stamp_producer
 from txbroker.wire.compression import Codec
@@ -80,28 +81,22 @@ class Rules(NamedTuple):
     append_time: bool = False
 
 
-class Aborted(NamedTuple):
-    """An aborted transaction in a Fetch response."""
-
-    producer_id: int
-    first_offset: int
-
-
-def prepare(buffer: Buffer, aborted: Iterable[Aborted], position: int, rules: Rules, tally: Tally) -> tuple[list[Ready], int]:
+def prepare(
+    buffer: Buffer, aborted: Iterable[AbortedTransaction], position: int, rules: Rules, tally: Tally
+) -> tuple[list[Ready], int]:
     """The batches for the target, and the source's next offset after all entries of a fetch from `position`.
 
     `aborted`: the aborted transactions of the Fetch response (read_committed). A torn last batch is left out. CorruptRecords if the first
-    entry is malformed or has a wrong CRC; entries before a corrupt one are prepared. MESSAGE_TOO_LARGE for a batch that would have to be
-    re-encoded and has too many records.
+    entry is malformed or has a wrong CRC, and for a malformed marker of an aborted transaction; entries before a corrupt one are prepared.
+    MESSAGE_TOO_LARGE for a batch that would have to be re-encoded and has too many records.
     """
     return _Preparation(buffer, aborted, position, rules, tally).run()
 
 
 class _Preparation:
-    def __init__(self, buffer: Buffer, aborted: Iterable[Aborted], position: int, rules: Rules, tally: Tally) -> None:
+    def __init__(self, buffer: Buffer, aborted: Iterable[AbortedTransaction], position: int, rules: Rules, tally: Tally) -> None:
         self._buffer = buffer
-        self._aborted = sorted(aborted, key=lambda each: each.first_offset, reverse=True)
-        self._aborted_now: set[int] = set()
+        self._aborted = AbortedBatches(aborted)
         self._position = position
         self._rules = rules
         self._tally = tally
@@ -127,12 +122,10 @@ class _Preparation:
 
     def _batch(self, at: int, header: BatchHeader) -> None:
         tally = self._tally
+        hidden = self._aborted.hides(self._buffer, at, header)  # of control batches too: a marker ends a transaction
         if header.control:
             tally.control += 1
-            marker = read_marker(self._buffer, at, header)
-            if marker is not None and not marker.committed:
-                self._aborted_now.discard(header.producer_id)
-        elif self._is_aborted(header):
+        elif hidden:
             tally.aborted += 1
             tally.aborted_records += header.count
         elif not header.count:
@@ -145,12 +138,6 @@ class _Preparation:
         else:
             tally.re_encoded += 1
             self._encode(self._kept(at, header), header.codec, header.last_offset + 1, header)
-
-    def _is_aborted(self, header: BatchHeader) -> bool:
-        """Kafka's consumer (CompletedFetch): a producer's batches from a transaction's first offset up to its abort marker."""
-        while self._aborted and self._aborted[-1].first_offset <= header.last_offset:
-            self._aborted_now.add(self._aborted.pop().producer_id)
-        return header.transactional and header.producer_id in self._aborted_now
 
     def _passes(self, header: BatchHeader) -> bool:
         if header.base_offset < self._position:

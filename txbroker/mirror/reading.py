@@ -14,7 +14,8 @@ from twisted.internet.task import deferLater
 
 from txbroker.client.client_errors import LOST, ClientError
 from txbroker.errors import BrokerError, ErrorCode, error_name
-from txbroker.mirror.batches import Aborted, Rules, prepare
+from txbroker.log.aborted_transactions import aborted_in
+from txbroker.mirror.batches import Rules, prepare
 from txbroker.mirror.cluster import DATA, READ_COMMITTED, Cluster
 from txbroker.mirror.partition import PartitionCopy, State
 from txbroker.mirror.requests import Wanted, fetch_request, fetched, records_in
@@ -177,9 +178,8 @@ class SourceReader:
         copy.high_watermark = data.high_watermark
         copy.source_end = data.last_stable_offset if data.last_stable_offset >= 0 else data.high_watermark
         copy.source_start = data.log_start_offset
-        aborted = [Aborted(each.producer_id, each.first_offset) for each in data.aborted_transactions or ()]
         try:
-            batches, position = prepare(records_in(data), aborted, copy.position, self._rules(copy.partition.topic), copy.tally)
+            batches, position = prepare(records_in(data), aborted_in(data), copy.position, self._rules(copy.partition.topic), copy.tally)
         except BrokerError as error:
             self._failed(copy, None, f"{copy} at source offset {copy.position}: {error.message}; see `txbroker log verify` of its files")
             return False

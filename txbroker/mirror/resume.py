@@ -17,7 +17,8 @@ from txbroker.client.client_errors import Closed, RequestFailed
 from txbroker.client.offset_requests import EARLIEST, LATEST
 from txbroker.client.topic_leaders import TopicLeaders
 from txbroker.errors import ErrorCode
-from txbroker.mirror.batches import UNPACKED_BYTES_MAX, Aborted, Ready, Rules, Tally, prepare, records_of
+from txbroker.log.aborted_transactions import aborted_in
+from txbroker.mirror.batches import UNPACKED_BYTES_MAX, Ready, Rules, Tally, prepare, records_of
 from txbroker.mirror.cluster import READ_COMMITTED, Cluster
 from txbroker.mirror.map_topic import MapTopic
 from txbroker.mirror.partition import PartitionCopy
@@ -194,9 +195,8 @@ class _SourceRecords:
             raise _Different(f"the source does not have offset {self._position} any more")
         if data.error_code:
             raise RequestFailed(f"{self._copy} of the source", data.error_code)
-        aborted = [Aborted(each.producer_id, each.first_offset) for each in data.aborted_transactions or ()]
         before = self._position
-        self._batches, self._position = prepare(records_in(data), aborted, before, self._rules, Tally())
+        self._batches, self._position = prepare(records_in(data), aborted_in(data), before, self._rules, Tally())
         if self._position == before:
             raise _Different(f"the source ends at offset {before}")
 

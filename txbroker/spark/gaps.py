@@ -24,8 +24,7 @@ from txbroker.cli.failures import CommandFailed
 from txbroker.client.offset_requests import EARLIEST
 from txbroker.client.topic_reader import READ_COMMITTED, TopicReader
 from txbroker.errors import BrokerError, ErrorCode
-from txbroker.log.aborted_transactions import UNKNOWN_END, AbortedBatches
-from txbroker.log.log_results import AbortedTransaction
+from txbroker.log.aborted_transactions import AbortedBatches, aborted_in
 from txbroker.spark.brokers import Brokers
 from txbroker.spark.offset_ranges import OffsetRange
 from txbroker.spark.snapshot import ISOLATION_LEVELS
@@ -189,8 +188,7 @@ class _PartitionLog:
             return log_start
         assert isinstance(found.records, memoryview | None)
         self._data = bytes(found.records or b"")
-        transactions = (found.aborted_transactions or ()) if self._isolation == READ_COMMITTED else ()
-        aborted = AbortedBatches(AbortedTransaction(one.producer_id, one.first_offset, UNKNOWN_END, -1) for one in transactions)
+        aborted = AbortedBatches(aborted_in(found) if self._isolation == READ_COMMITTED else ())
         scan = Scan(self._data, check_crc=True)
         try:
             self._batches = [_Batch(at, header, _reason(aborted.hides(self._data, at, header), header)) for at, header in scan]

@@ -11,9 +11,8 @@ from txbroker.client.client_machine import ClientSettings
 from txbroker.client.offset_requests import EARLIEST, LATEST
 from txbroker.client.topic_reader import READ_COMMITTED, READ_UNCOMMITTED, TopicReader
 from txbroker.errors import ErrorCode
-from txbroker.log.aborted_transactions import UNKNOWN_END
+from txbroker.log.aborted_transactions import aborted_in
 from txbroker.log.cleaner.compaction_order import CompactionOrder
-from txbroker.log.log_results import AbortedTransaction
 
 CLIENT = ClientSettings("txbroker-audit")
 
@@ -57,6 +56,4 @@ class BrokerTopic:
                 what = f"partition {partition} of {self.name} ends at offset {offset} and not at {end} as before"
                 raise CommandFailed(f"{what}: the log was truncated; run this again")
             assert isinstance(data.records, memoryview)
-            found = (data.aborted_transactions or ()) if self._committed_only else ()
-            aborted = [AbortedTransaction(one.producer_id, one.first_offset, UNKNOWN_END, -1) for one in found]
-            return Chunk(data.records, offset, aborted)
+            return Chunk(data.records, offset, aborted_in(data) if self._committed_only else [])

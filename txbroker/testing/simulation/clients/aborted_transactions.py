@@ -1,4 +1,8 @@
-"""Which batches of a fetch response belong to aborted transactions, as Kafka's consumers decide it."""
+"""Which batches of a fetch response belong to aborted transactions, as Kafka's consumers decide it.
+
+It is a separate implementation on purpose: the simulated brokers' log cleaner uses `log/aborted_transactions.py`, and the consumers would
+not find a defect that they share with it.
+"""
 
 from __future__ import annotations
 
