@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tests.support.cache import CHECKOUT
 from tests.support.odd_batches import CASES
 from tests.wire.record_samples import fuzz
-from txbroker.errors import BrokerError
+from txbroker.errors import BrokerError, CorruptRecords
 from txbroker.wire import record_loops, record_loops_source
 from txbroker.wire.batch import HEADER_SIZE
 from txbroker.wire.compression import Codec
@@ -26,6 +26,7 @@ from txbroker.wire.joined_requests import FRAME_MAX
 from txbroker.wire.known_requests import NO_TAGS
 from txbroker.wire.primitives import write_uvarint
 from txbroker.wire.records import WALK_IS_COMPILED, Record, build
+from txbroker.wire.varint import encode_varint
 
 GENERATED = CHECKOUT / "txbroker" / "wire" / "record_loops.py"
 SOURCE = GENERATED.with_name("record_loops_source.py")
@@ -73,6 +74,12 @@ def compare(data: bytes, position: int, end: int, count: int, time_min: int = 0,
                 assert outcome(record_loops.read_unsigned, view, position, bits) == outcome(other.read_unsigned, view, position, bits)
         for headers_left in (0, 1, 100):
             assert decoded(record_loops, data, position, count, headers_left) == decoded(other, data, position, count, headers_left)
+        compare_headers(other, data, position, end)
+
+
+def compare_headers(other: ModuleType, data: bytes, position: int, end: int) -> None:
+    for name in (b"", b"a", b"name1"):
+        assert outcome(record_loops.find_header, data, position, end, name) == outcome(other.find_header, data, position, end, name)
 
 
 def test_the_generated_module_is_current() -> None:
@@ -126,6 +133,57 @@ def test_the_results_for_corrupted_records_are_equal(records: list[tuple[int, by
         data[at] = chance.randrange(256)
         compare(bytes(data), HEADER_SIZE, len(data), len(records), low, first)
         data[at] = before
+
+
+NAMES = [b"", b"a", b"b", b"\xff", b"name" * 40]
+
+
+@given(
+    headers=st.lists(st.tuples(st.sampled_from(NAMES), st.none() | st.binary(max_size=200)), max_size=5),
+    around=st.tuples(st.binary(max_size=3), st.binary(max_size=12)),
+    seed=st.integers(0, 2**32),
+)
+@fuzz
+def test_the_last_header_with_a_name_is_found(
+    headers: list[tuple[bytes, bytes | None]], around: tuple[bytes, bytes], seed: int
+) -> None:
+    before, after = around
+    encoded = bytearray(encode_varint(len(headers)))
+    for name, value in headers:
+        encoded += encode_varint(len(name)) + name + (encode_varint(-1) if value is None else encode_varint(len(value)) + value)
+    data, start, end = bytearray(before + encoded + after), len(before), len(before) + len(encoded)
+    latest = dict(headers)
+    for name in NAMES:
+        for module in (record_loops, *OTHERS):
+            at, size = module.find_header(bytes(data), start, end, name)
+            found = None if size < 0 else bytes(data[at : at + size])
+            assert (at >= 0, found) == (name in latest, latest.get(name))
+    chance = random.Random(seed)
+    for _ in range(10):
+        at = chance.randrange(start, end)
+        original = data[at]
+        data[at] = chance.randrange(256)
+        for other in OTHERS:
+            compare_headers(other, bytes(data), start, chance.randint(start, end))
+            compare_headers(other, bytes(data), start, end)
+        data[at] = original
+
+
+@pytest.mark.parametrize(
+    "encoded, problem",
+    [
+        (b"\x01", "more headers than bytes"),
+        (b"\x04\x00\x00", "more headers than bytes"),
+        (b"\x02\x01\x00", "without a name"),
+        (b"\x02\x04a\x00", "ends beyond it"),
+        (b"\x02\x02a\x04v", "ends beyond it"),
+        (b"\x04\x00\x04vv\x00", "ends beyond it"),
+    ],
+)
+def test_headers_that_are_not_within_their_record(encoded: bytes, problem: str) -> None:
+    for module in (record_loops, *OTHERS):
+        with pytest.raises(CorruptRecords, match=problem):
+            module.find_header(encoded + b"\0" * 16, 0, len(encoded), b"a")
 
 
 # Requests that were received together

@@ -28,6 +28,12 @@ cpdef (long long, long long, long long) find_time(
 cpdef Py_ssize_t decode_records(bytes data, Py_ssize_t position, Py_ssize_t count, Py_ssize_t headers_left, list records) except -1
 
 @cython.locals(
+    found_at=cython.Py_ssize_t, found_size=cython.longlong, name_size=cython.Py_ssize_t, raw=cython.ulonglong, start=cython.Py_ssize_t,
+    size=cython.Py_ssize_t, named=cython.bint,
+)
+cpdef (Py_ssize_t, long long) find_header(bytes data, Py_ssize_t position, Py_ssize_t record_end, bytes name)
+
+@cython.locals(
     at=cython.Py_ssize_t, data_end=cython.Py_ssize_t, size=cython.longlong, frame_end=cython.longlong, begin=cython.Py_ssize_t,
     end=cython.Py_ssize_t, length=cython.longlong, more=cython.longlong, route=bytes, same=bytes, position=cython.Py_ssize_t,
 )

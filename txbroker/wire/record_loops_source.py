@@ -5,8 +5,9 @@ key length, key | value length, value | header count, and for each header name l
 length of a key or value is null; a header's name cannot be null.
 
 `check_records` looks at everything and keeps nothing, `find_time` steps from record to record until one is late enough,
-`decode_records` makes records. Each is a loop of its own because each is called for millions of records and does only what it
-needs.
+`decode_records` makes records, `find_header` looks for one header of a record. Each is a loop of its own because each is called for
+millions of records and does only what it needs. All walks over records are here, with one exception: the log cleaner reads many batches
+at once, as columns of numpy (`log/cleaner/record_columns.py`).
 
 `find_requests` and `join_batches` do what `wire/joined_requests.py` and `log/validate.py` do, for many requests that repeat each other and
 hold nothing unusual. They raise no errors: they end before the first request that is different, which takes the usual way.
@@ -221,6 +222,35 @@ def decode_headers(data: bytes, position: int, record_end: int, count_max: int) 
             position += raw >> 1
             headers.append((name, data[start:position]))
     return tuple(headers), position
+
+
+def find_header(data: bytes, position: int, record_end: int, name: bytes) -> tuple[int, int]:
+    """Where the value of a record's last header with this name is: its position, and its size in bytes, negative if it is null.
+
+    (-1, -1) if no header has the name. The count of the headers is at `position`. No header may end beyond `record_end`.
+    """
+    found_at, found_size = -1, -1
+    name_size = len(name)
+    raw, position = read_unsigned(data, position, 32)
+    if raw & 1 or position + raw > record_end:  # a header has two bytes at least, and zigzag doubles the count
+        raise CorruptRecords("a record has more headers than bytes for them")
+    for _ in range(raw >> 1):
+        raw, position = read_unsigned(data, position, 32)
+        if raw & 1:
+            raise CorruptRecords("a record has a header without a name")
+        start, size = position, raw >> 1
+        position += size
+        if position >= record_end:
+            raise CorruptRecords("a record has a header that ends beyond it")
+        named = size == name_size and data.startswith(name, start)
+        raw, position = read_unsigned(data, position, 32)
+        if named:
+            found_at, found_size = position, (raw >> 1) ^ -(raw & 1)
+        if not raw & 1:
+            position += raw >> 1
+        if position > record_end:
+            raise CorruptRecords("a record has a header that ends beyond it")
+    return found_at, found_size
 
 
 def _too_many_headers() -> BrokerError:

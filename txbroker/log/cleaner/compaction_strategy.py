@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from txbroker.errors import CorruptRecords
 from txbroker.log.cleaner.batch_columns import Batches, Section
 from txbroker.log.cleaner.cleaning_job import CleaningSettings, Strategy
 from txbroker.log.cleaner.compaction_order import NO_VERSION, VERSION_BYTES, CompactionOrder
 from txbroker.log.cleaner.record_columns import Records, headers_at
 from txbroker.log.cleaner.unaligned_reads import Flags, Ints
 from txbroker.wire.batch import LOG_APPEND_TIME
-from txbroker.wire.varint import read_varint
+from txbroker.wire.record_loops import find_header
 
 
 def sort_keys(order: CompactionOrder, offset: Ints, timestamp: Ints, version: Ints, has_version: Flags) -> tuple[Ints | Flags, ...]:
@@ -58,27 +57,13 @@ class HeaderVersions:
 
     def _in_headers(self, buffer: bytes, at: int, end: int) -> int | None:
         """The version in the last header with the name; None without one."""
-        found: tuple[int, int] | None = None
-        count, at = read_varint(buffer, at)
-        if not 0 <= 2 * count <= end - at:
-            raise CorruptRecords(f"a record has a header count of {count}")
-        for _ in range(count):
-            size, at = read_varint(buffer, at)
-            name_at, at = at, at + size
-            if size < 0 or at >= end:
-                raise CorruptRecords("a record header ends beyond its record")
-            length, value_at = read_varint(buffer, at)
-            at = value_at + max(length, 0)
-            if at > end:
-                raise CorruptRecords("a record header ends beyond its record")
-            if buffer[name_at : name_at + size] == self._name:
-                found = value_at, length
-        if found is None:
+        value_at, size = find_header(buffer, at, end, self._name)
+        if value_at < 0:
             return None
-        if found[1] != VERSION_BYTES:
+        if size != VERSION_BYTES:
             self.invalid += 1
             return None
-        return int.from_bytes(buffer[found[0] : found[0] + VERSION_BYTES], "big", signed=True)
+        return int.from_bytes(buffer[value_at : value_at + VERSION_BYTES], "big", signed=True)
 
 
 class Versions(HeaderVersions):
