@@ -53,6 +53,7 @@ _ADVICE = {
 
 # Errors by which a broker refuses a setting of the command.
 _WRONG_USAGE = {ErrorCode.INVALID_TRANSACTION_TIMEOUT}
+_FREE_SPACE = "free space there: `txbroker delete-records`, then `txbroker log-cleaner --expire TOPIC` to remove the files at once"
 # The texts of ENOSPC and EDQUOT on Linux, in error messages of brokers.
 _NO_ROOM = ("No space left on device", "Disk quota exceeded")
 
@@ -66,7 +67,7 @@ def broker_error(what: str, code: int, message: str | None) -> CommandFailed:
     text = (message or known.name.lower().replace("_", " ")).rstrip(".")
     advice = _ADVICE.get(known)
     if known is ErrorCode.KAFKA_STORAGE_ERROR and any(sign in text for sign in _NO_ROOM):
-        text, advice = f"the broker's disk is full: {text}", "free space there, for example with `txbroker delete-records`"
+        text, advice = f"the broker's disk is full: {text}", _FREE_SPACE
     kind = BadUsage if known in _WRONG_USAGE else CommandFailed
     return kind(f"{what}: {text} ({known.name})" + (f"; {advice}" if advice else ""), known)
 

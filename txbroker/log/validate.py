@@ -145,7 +145,7 @@ def validate_copied(records: memoryview, config: LogConfig) -> BatchHeader:
     except CorruptRecords as error:
         raise BrokerError(ErrorCode.INVALID_RECORD, f"a copied record batch was refused: {error.message}") from None
     if abs(header.max_timestamp - latest) > _TRUSTED_MS and not header.attributes & LOG_APPEND_TIME:
-        problem = f"a copied batch at offset {header.base_offset} has {header.max_timestamp} as its largest timestamp, its records have {latest}"
+        problem = f"a copied batch at offset {header.base_offset} has the largest timestamp {header.max_timestamp}, records have {latest}"
         raise BrokerError(ErrorCode.INVALID_TIMESTAMP, problem)
     return header
 

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from txbroker.cli.failures import CommandFailed, broker_error
+from txbroker.cli.failures import CommandFailed, broker_error, warn
 from txbroker.cli.perf.batches import Source, batch
 from txbroker.cli.perf.settings import ProducerSettings
 from txbroker.cli.perf.transactions import Transactions
@@ -33,6 +33,7 @@ from txbroker.wire.messages.produce import PartitionProduceData, ProduceRequest,
 
 Acknowledged = Callable[["Batch", float], None]
 SEQUENCES = 2**31
+WARN_EVERY_S = 5.0  # of the reasons why batches are sent again
 CHECK_EVERY_S = 0.1
 REFRESH_AGAIN_S = 0.05
 WAIT_S_MAX = 0.5
@@ -127,6 +128,7 @@ class Sender:
         self._next_partition = 0
         self._refresh_at_s: float | None = None
         self._problem = CommandFailed("")  # why batches are sent again
+        self._warn_s = 0.0  # when the next such reason is printed
         self._next_check_s = 0.0
         self.start_s = time.monotonic()
         self._schedule = Schedule(records, throughput, self.start_s)
@@ -336,6 +338,9 @@ class Sender:
     def _retry(self, partition: _Partition, failed: Batch, problem: CommandFailed, now_s: float) -> None:
         """Send it again, after the leaders are known again."""
         self._retries += 1
+        if now_s >= self._warn_s:
+            self._warn_s = now_s + WARN_EVERY_S
+            warn(f"{problem}; sending the records again")
         partition.retries = sorted([*partition.retries, failed], key=lambda each: each.first)
         self._problem = problem
         if self._refresh_at_s is None:
