@@ -106,6 +106,20 @@ def test_no_labels_overlap(topics: list[str], size: int, records: int, span_ms: 
         assert axes.get_window_extent().width > figure.bbox.width / 6, "the labels leave room for the panel"
 
 
+@pytest.mark.filterwarnings("error")
+def test_every_span_of_time_has_a_few_dates() -> None:
+    pytest.importorskip("matplotlib")
+    span_ms = 100
+    while span_ms < 20_000 * DAY_MS:
+        stats = partition("t", 0, 1)
+        for back in range(20):
+            stats.times.add(NOW - back * span_ms // 19)
+        figure = draw([stats], "/data", datetime(2026, 1, 1, tzinfo=UTC))
+        (axes,) = (each for each in figure.axes if each.get_title(loc="left").startswith("Records by timestamp"))
+        assert 2 <= len(axes.get_xticks()) <= 9, span_ms
+        span_ms = span_ms * 13 // 10
+
+
 def test_impossible_timestamps_are_left_out() -> None:
     stats = partition("t", 0, 1)
     for timestamp in (NOW, 2**62):

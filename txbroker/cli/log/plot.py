@@ -214,7 +214,10 @@ def _times(axes: Any, rows: Sequence[Row]) -> None:
         counts = [buckets.counts(partitions) for _, partitions, _ in areas]
         labels, colors = [name for name, _, _ in areas], [color for _, _, color in areas]
         axes.stackplot(buckets.starts, counts, labels=labels, colors=colors, step="mid", linewidth=0)
-        locator = date_axis.AutoDateLocator(tz=UTC, maxticks=6)
+        locator = date_axis.AutoDateLocator(tz=UTC, minticks=3, maxticks=7)
+        # matplotlib has no 2 between 1 and 5, and then finds one date only, or none and warns.
+        for unit in (date_axis.MINUTELY, date_axis.SECONDLY):
+            locator.intervald[unit] = [1, 2, 5, 10, 15, 30]
         axes.xaxis.set_major_locator(locator)
         axes.xaxis.set_major_formatter(date_axis.ConciseDateFormatter(locator, tz=UTC))
         axes.set_xlabel("UTC")
