@@ -1,4 +1,5 @@
-"""Partitions, at most two hundred of them active: the cost of requests, memory and starts."""
+"""Partitions, ten of them active: the cost of requests, memory and starts. Then two hundred of them: requests for one partition in a turn
+are fewer, and less is done for them together."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ from bench.requests import BrokerClient, frame
 from bench.scale.sweep import Curve, ServerSweep
 from tests.support.server import HOST, Server
 
-ACTIVE = 200
+ACTIVE = 10
+SPREAD = 200
 OF_A_TOPIC = 10
 CONNECTIONS = 16
 DEPTH = 8
@@ -42,14 +44,19 @@ class _Partitions:
                 topic_id = client.create_topic(name, OF_A_TOPIC)
                 self._places += [(name, topic_id, number) for number in range(OF_A_TOPIC)]
         # The active ones are chosen at random, and are the same after a restart.
-        active = random.Random(size).sample(self._places, min(ACTIVE, size))
-        self._loads = {
-            "produce": self._load([frame(requests.produce(topic_id, n, requests.batch(1, 100))) for _, topic_id, n in active]),
-            "fetch": self._load([frame(requests.fetch(topic_id, n, 0, 1)) for _, topic_id, n in active]),
-            "metadata": self._load([frame(requests.metadata(name)) for name, _, _ in active]),
-        }
+        active = random.Random(size).sample(self._places, ACTIVE)
+        self._loads = {**self._produce_and_fetch(active), "metadata": self._load([frame(requests.metadata(name)) for name, _, _ in active])}
+        if size >= SPREAD:
+            spread = self._produce_and_fetch(random.Random(size).sample(self._places, SPREAD))
+            self._loads |= {f"{name} to {SPREAD}": load for name, load in spread.items()}
         for load in self._loads.values():
             run(replace(load, seconds=self._settings.first_warmup_s / 2))
+
+    def _produce_and_fetch(self, active: Sequence[Place]) -> dict[str, Load]:
+        return {
+            "produce": self._load([frame(requests.produce(topic_id, n, requests.batch(1, 100))) for _, topic_id, n in active]),
+            "fetch": self._load([frame(requests.fetch(topic_id, n, 0, 1)) for _, topic_id, n in active]),
+        }
 
     def _load(self, frames: Sequence[bytes]) -> Load:
         """Every connection has its own order of requests."""
@@ -98,8 +105,8 @@ def _subject(server: Server, settings: Settings) -> Iterator[_Partitions]:
 
 SWEEP = ServerSweep(
     "partitions",
-    f"Partitions (topics of {OF_A_TOPIC}), up to {ACTIVE} of them active: {CONNECTIONS} connections x {DEPTH} requests in flight, "
-    "one record each",
+    f"Partitions (topics of {OF_A_TOPIC}), {ACTIVE} of them active, then {SPREAD}: {CONNECTIONS} connections x {DEPTH} requests in flight, "
+    "one record each, each for another partition than the one before",
     "partitions",
     (10, 100, 1000, 5000),
     (
@@ -111,6 +118,10 @@ SWEEP = ServerSweep(
         Curve("CPU per fetch", "µs", growth_max=1.3),
         Curve("metadata/s", "requests/s", 0),
         Curve("CPU per metadata", "µs", growth_max=1.3),
+        Curve(f"produce to {SPREAD}/s", "requests/s", 0),
+        Curve(f"CPU per produce to {SPREAD}", "µs"),
+        Curve(f"fetch to {SPREAD}/s", "requests/s", 0),
+        Curve(f"CPU per fetch to {SPREAD}", "µs"),
         Curve("first answer", "s", 2),
         Curve("start", "s", 2),
         Curve("CPU of a start", "s", 2),
