@@ -13,6 +13,7 @@ from random import Random
 from typing import Any
 
 from twisted.internet.address import IPv4Address
+from twisted.internet.error import AlreadyCalled, AlreadyCancelled
 from twisted.internet.interfaces import IHostnameResolver, IReactorPluggableNameResolver
 from zope.interface import implementer
 
@@ -26,7 +27,7 @@ SOON_S = 50e-6  # the mean delay of a call without a delay
 class Timer:
     """A call in the future: Twisted's IDelayedCall."""
 
-    __slots__ = ("_arguments", "_call", "_named", "_process", "pending", "time_s")
+    __slots__ = ("_arguments", "_call", "_cancelled", "_named", "_process", "pending", "time_s")
 
     def __init__(
         self, process: Process, time_s: float, call: Callable[..., object], arguments: tuple[Any, ...], named: dict[str, Any]
@@ -35,6 +36,7 @@ class Timer:
         self._call = call
         self._arguments = arguments
         self._named = named
+        self._cancelled = False
         self.pending = True
         self.time_s = time_s
 
@@ -51,23 +53,33 @@ class Timer:
         return self.pending
 
     def cancel(self) -> None:
-        """Do not make the call."""
+        """Do not make the call; AlreadyCalled, AlreadyCancelled."""
+        self._check_pending()
         self.pending = False
+        self._cancelled = True
 
     def getTime(self) -> float:
         """When the call is made."""
         return self.time_s
 
     def reset(self, delay_s: float) -> None:
-        """Make the call so much later from now."""
+        """Make the call so much later from now; AlreadyCalled, AlreadyCancelled."""
+        self._check_pending()
         time_s = self._process.seconds() + delay_s
         earlier, self.time_s = time_s < self.time_s, time_s
         if earlier:
             self._process.schedule(self)
 
     def delay(self, delay_s: float) -> None:
-        """Make the call so much later."""
+        """Make the call so much later, or earlier if negative; AlreadyCalled, AlreadyCancelled."""
+        self._check_pending()
         self.time_s += delay_s
+        if delay_s < 0:
+            self._process.schedule(self)
+
+    def _check_pending(self) -> None:
+        if not self.pending:
+            raise AlreadyCancelled if self._cancelled else AlreadyCalled
 
 
 @implementer(IReactorPluggableNameResolver)
@@ -100,7 +112,8 @@ class Process:
 
     def callLater(self, delay_s: float, call: Callable[..., object], *arguments: Any, **named: Any) -> Timer:
         """Call after a delay."""
-        if delay_s <= 0:
+        assert delay_s >= 0, f"{delay_s} is not a delay"
+        if delay_s == 0:
             time_s = max(self._scheduler.now_s, self._soon_s) + self._chance() * 2 * SOON_S
             self._soon_s = time_s
         else:

@@ -204,7 +204,7 @@ class _ToServer:
 
     def _opened(self, session: Session | None) -> None:
         if self._owner is not None:
-            self._timer.cancel()
+            self._cancel_timer()
             if session is not None:
                 self._ping()
             self._owner.opened(session)
@@ -232,8 +232,7 @@ class _ToServer:
     def end_session(self, *, close: bool) -> None:
         """Stop; `close`: end the session at the server, too."""
         self._owner = None
-        if self._timer is not None:
-            self._timer.cancel()
+        self._cancel_timer()
         if close:
             self._send(lambda remote: remote.end())
         elif self._end is not None:
@@ -247,10 +246,14 @@ class _ToServer:
 
     def _lost(self) -> None:
         owner, self._owner = self._owner, None
-        if self._timer is not None:
-            self._timer.cancel()
+        self._cancel_timer()
         if owner is not None:
             owner.lost()
+
+    def _cancel_timer(self) -> None:
+        timer, self._timer = self._timer, None
+        if timer is not None and timer.active():
+            timer.cancel()
 
     # Messages of the server
 
