@@ -85,7 +85,7 @@ sim-bugs: $(VENV)/.installed-tests  ## switch each deliberate bug on, and requir
 unit: $(VENV)/.installed-tests  ## run the tests that start no process (WORKERS=2 ARGS=...)
 	@$(PYTEST) -q -m 'not process' $(ARGS)
 
-TYPED_TESTS := compat crash dump fuzz metrics overload soak support testing transactions
+TYPED_TESTS := compat crash dump fakes fuzz metrics overload soak support testing transactions
 
 lint: $(VENV)/.installed-tests  ## check the code with ruff and mypy --strict
 	@$(BIN)/ruff check .

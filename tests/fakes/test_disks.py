@@ -456,7 +456,12 @@ def test_torn_writes() -> None:
     file = disk.open("/f")
     file.append(b"0123")
     disk.fail(WRITES, error=errno.ENOSPC, torn=True)
-    for write in (lambda: file.append(b"4567"), lambda: disk.write("/g", b"abcd"), lambda: disk.replace("/f", b"abcd")):
+    operations: list[Callable[[], None]] = [
+        lambda: file.append(b"4567"),
+        lambda: disk.write("/g", b"abcd"),
+        lambda: disk.replace("/f", b"abcd"),
+    ]
+    for write in operations:
         with pytest.raises(NoSpace):
             write()
     assert {name: disk.read(f"/{name}") for name in disk.names("/")} == {"f": b"0123", "f.tmp": b"ab", "g": b"ab"}
