@@ -14,7 +14,7 @@ from tests.api.responses import later, message
 from tests.log_directories.support import IDENTITY, NOW
 from tests.support.fakes.disk_path import DiskPath
 from tests.support.fakes.faulty_disk import WRITES, FaultyDisk
-from tests.support.fakes.worker import Worker, one_by_one
+from tests.support.fakes.worker import Worker
 from txbroker.action_queue import ActionQueue
 from txbroker.api.current_leaders import CurrentLeaders
 from txbroker.api.endpoints import Endpoints
@@ -36,6 +36,7 @@ from txbroker.log.log_config import LogConfig
 from txbroker.log.producers import BATCHES_REMEMBERED
 from txbroker.names import OFFSETS_TOPIC
 from txbroker.purgatory import Purgatory
+from txbroker.testing.simulation.workers import one_by_one
 from txbroker.wire.compression import Codec
 from txbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from txbroker.wire.messages.leader_and_isr import LeaderAndIsrPartitionState, LeaderAndIsrRequest, LeaderAndIsrTopicState

@@ -9,12 +9,13 @@ from typing import Any
 
 from tests.support.fakes.disk_path import DiskPath, on_disk
 from tests.support.fakes.faulty_disk import FaultyDisk
-from tests.support.fakes.worker import Worker, one_by_one
+from tests.support.fakes.worker import Worker
 from txbroker.log.directories import LogDirectories
 from txbroker.log.log import Log
 from txbroker.log.log_config import LogConfig
 from txbroker.log.meta_properties import Identity
 from txbroker.names import TopicPartition
+from txbroker.testing.simulation.workers import one_by_one
 from txbroker.wire.records import Record, build
 
 NOW = 1_700_000_000_000

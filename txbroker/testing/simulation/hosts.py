@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -24,6 +24,7 @@ from txbroker.testing.simulation.host_disk import HostDisk
 from txbroker.testing.simulation.memory_disk import MemoryDisk
 from txbroker.testing.simulation.ports import SimulatedPorts
 from txbroker.testing.simulation.process import Process
+from txbroker.testing.simulation.workers import SimulatedWorkers, one_by_one
 from txbroker.testing.simulation.zookeeper_session import SimulatedSession
 from txbroker.transport.limits import Limits
 
@@ -165,26 +166,7 @@ class BrokerHost:
     def _environment(self, process: Process) -> BrokerWorld:
         world, chance = self._world, stream(self._world.plan.seed, f"{self.name}.{self.starts}")
 
-        def in_worker(job: Callable[[], Any]) -> Deferred[Any]:
-            done: Deferred[Any] = Deferred()
-
-            def run() -> None:
-                try:
-                    result: Any = job()
-                except Exception:
-                    result = Failure()
-                process.callLater(0, done.callback, result)
-
-            process.callLater(chance.random() * (WORKER_S + self.slow_disk_s), run)
-            return done
-
-        def later(delay_ms: int, work: Callable[[], None], done: Callable[[], None] | None = None) -> None:
-            def run() -> None:
-                work()
-                if done is not None:
-                    process.callLater(0, done)
-
-            process.callLater(delay_ms / 1000 + chance.random() * (WORKER_S + self.slow_disk_s), run)
+        workers = SimulatedWorkers(process.callLater, lambda: chance.random() * (WORKER_S + self.slow_disk_s))
 
         def session(servers: str, timeout_ms: int, **arguments: Any) -> SimulatedSession:
             made = SimulatedSession(process, world.ensemble, servers, timeout_ms, **arguments)
@@ -197,16 +179,16 @@ class BrokerHost:
         return BrokerWorld(
             reactor=process,
             disk=self.host_disk,
-            in_worker=in_worker,
-            later=later,
-            run_all=_one_by_one,
+            in_worker=workers.in_worker,
+            later=workers.later,
+            run_all=one_by_one,
             open_tree=_no_tree,
             monotonic_s=process.seconds,
             now_ms=self.now_ms,
             random=chance,
             random_bytes=chance.randbytes,
             host_name=lambda: self.name,
-            threads=SimulatedThreads(process, in_worker),
+            threads=SimulatedThreads(process, workers.in_worker),
             sessions=session,
             ports=ports,
             cleaners=self.cleaners,
@@ -231,12 +213,6 @@ class SimulatedThreads:
     def call_later(self, delay_s: float, call: Callable[[], object]) -> Callable[[], object]:
         """See `Threads`."""
         return self._process.callLater(delay_s, call).cancel
-
-
-def _one_by_one(jobs: Mapping[str, Sequence[Callable[[], None]]], *, at_once: int | None = None) -> None:
-    for of_directory in jobs.values():
-        for job in of_directory:
-            job()
 
 
 def _no_tree(path: str, on_full: Callable[[], None]) -> Tree:
