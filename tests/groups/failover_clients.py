@@ -31,7 +31,7 @@ class Broken(AssertionError):
     """A promise to a client was not kept."""
 
 
-class World:
+class SharedState:
     """The brokers and their controller, and whether the clients are to stop."""
 
     def __init__(self, group: BrokerGroup, controller: ModelController) -> None:
@@ -53,8 +53,8 @@ class World:
 class Client:
     """A client of one group."""
 
-    def __init__(self, world: World, group_id: str, name: str, seed: int) -> None:
-        self.world = world
+    def __init__(self, shared: SharedState, group_id: str, name: str, seed: int) -> None:
+        self.shared = shared
         self.group_id = group_id
         self.name = name
         self.random = Random(f"{seed} {name}")
@@ -62,15 +62,15 @@ class Client:
         self.acted = False  # the last response came from the broker that was the coordinator then
 
     def start(self) -> None:
-        Deferred.fromCoroutine(self._run()).addErrback(lambda failure: self.world.group.failed(f"{self.name}: {failure.getTraceback()}"))
+        Deferred.fromCoroutine(self._run()).addErrback(lambda failure: self.shared.group.failed(f"{self.name}: {failure.getTraceback()}"))
 
     async def _run(self) -> None:
-        while not self.world.ended:
+        while not self.shared.ended:
             try:
                 await self.work()
             except Lost:
                 self.coordinator = None
-            await self.world.group.sleep(self.random.choice((0.01, 0.1, 0.3)))
+            await self.shared.group.sleep(self.random.choice((0.01, 0.1, 0.3)))
 
     async def work(self) -> None:
         """One step."""
@@ -82,14 +82,14 @@ class Client:
         if broker_id is None:
             broker_id = self.coordinator = await self._find()
         self.acted = False
-        return await self.world.group.call(broker_id, request, self._answered)
+        return await self.shared.group.call(broker_id, request, self._answered)
 
     def _answered(self, process: Process) -> None:
-        self.acted = self.world.acts(process, self.group_id)
+        self.acted = self.shared.acts(process, self.group_id)
 
     async def _find(self) -> int:
-        asked = self.random.choice(sorted(self.world.group.processes) or [0])
-        response = await self.world.group.call(asked, FindCoordinatorRequest(coordinator_keys=[self.group_id]))
+        asked = self.random.choice(sorted(self.shared.group.processes) or [0])
+        response = await self.shared.group.call(asked, FindCoordinatorRequest(coordinator_keys=[self.group_id]))
         found = response.coordinators[0]
         if found.error_code:
             raise Lost(E(found.error_code).name)
@@ -105,8 +105,8 @@ class Client:
 class Committer(Client):
     """Commits larger and larger offsets, without members, and reads them back."""
 
-    def __init__(self, world: World, group_id: str, seed: int) -> None:
-        super().__init__(world, group_id, f"committer of {group_id}", seed)
+    def __init__(self, shared: SharedState, group_id: str, seed: int) -> None:
+        super().__init__(shared, group_id, f"committer of {group_id}", seed)
         self.asked = self.least = -1
 
     async def work(self) -> None:
@@ -148,8 +148,8 @@ class Committer(Client):
 class Member(Client):
     """A member of a group: joins, assigns if it leads, sends heartbeats, and leaves now and then."""
 
-    def __init__(self, world: World, group_id: str, name: str, seed: int) -> None:
-        super().__init__(world, group_id, name, seed)
+    def __init__(self, shared: SharedState, group_id: str, name: str, seed: int) -> None:
+        super().__init__(shared, group_id, name, seed)
         self.forget()
         self.leaves = True
 
@@ -170,7 +170,7 @@ class Member(Client):
                 self.forget()
                 return
         else:
-            await self.world.group.sleep(1.0)
+            await self.shared.group.sleep(1.0)
             beat = HeartbeatRequest(group_id=self.group_id, generation_id=self.generation, member_id=self.member_id)
             code = (await self.call(beat)).error_code
         self._judge(code)
@@ -179,7 +179,7 @@ class Member(Client):
         if code in (E.REBALANCE_IN_PROGRESS, E.ILLEGAL_GENERATION):
             self.generation, self.synced = -1, False
         elif code == E.UNKNOWN_MEMBER_ID:
-            if self.acted and self.assigned and self.member_id not in self.world.removed:
+            if self.acted and self.assigned and self.member_id not in self.shared.removed:
                 raise Broken(f"{self.name}: broker {self.coordinator} does not know {self.member_id}, which no broker has removed")
             self.forget()
         elif self.retries(code):
@@ -202,7 +202,7 @@ class Member(Client):
         elif not response.error_code:
             self.member_id, self.generation = response.member_id, response.generation_id
             self.members = [member.member_id for member in response.members]
-            assigned = self.world.generations.get(self.group_id, 0)
+            assigned = self.shared.generations.get(self.group_id, 0)
             if self.acted and self.generation < assigned:
                 raise Broken(f"{self.name}: generation {self.generation} after {assigned}, which was assigned")
         return int(response.error_code)
@@ -222,5 +222,5 @@ class Member(Client):
             if response.assignment != self.member_id.encode():
                 raise Broken(f"{self.name}: {response.assignment!r} is not the assignment of {self.member_id}")
             self.synced = self.assigned = True
-            self.world.generations[self.group_id] = max(self.world.generations.get(self.group_id, 0), self.generation)
+            self.shared.generations[self.group_id] = max(self.shared.generations.get(self.group_id, 0), self.generation)
         return int(response.error_code)

@@ -22,7 +22,7 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from tests.groups.broker_group import BrokerGroup, partition_of
-from tests.groups.failover_clients import Broken, Committer, Member, World
+from tests.groups.failover_clients import Broken, Committer, Member, SharedState
 from tests.groups.model_controller import ModelController
 from tests.log.support import entries
 from txbroker.names import OFFSETS_TOPIC
@@ -38,15 +38,15 @@ REMOVING = "group %s: removing member %s: %s"
 class _Log(logging.Handler):
     """The brokers' log: errors are problems, and it says which members were removed."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, shared: SharedState) -> None:
         super().__init__(logging.INFO)
-        self._world = world
+        self._shared = shared
 
     def emit(self, record: logging.LogRecord) -> None:
         if record.levelno >= logging.ERROR:
-            self._world.group.failed(f"logged: {record.getMessage()}")
+            self._shared.group.failed(f"logged: {record.getMessage()}")
         elif record.msg == REMOVING and isinstance(record.args, tuple):
-            self._world.removed.add(str(record.args[1]))
+            self._shared.removed.add(str(record.args[1]))
 
 
 class History:
@@ -57,16 +57,16 @@ class History:
         self._random = Random(f"{seed} faults")
         self._group = BrokerGroup(seed, BROKERS, loss=loss)
         self._controller = ModelController(self._group, BROKERS, PARTITIONS)
-        self._world = World(self._group, self._controller)
+        self._shared = SharedState(self._group, self._controller)
         self._leaders: dict[tuple[int, int], int] = {}
-        self._committers = [Committer(self._world, f"offsets-{n}", seed) for n in range(4)]
-        self._members = [Member(self._world, f"members-{n % 2}", f"member {n}", seed) for n in range(5)]
+        self._committers = [Committer(self._shared, f"offsets-{n}", seed) for n in range(4)]
+        self._members = [Member(self._shared, f"members-{n % 2}", f"member {n}", seed) for n in range(5)]
         self.done: list[str] = []  # the faults, for the report
 
     def run(self) -> None:
         """Play the history, then connect everything and check the end."""
         logger = logging.getLogger("txbroker")
-        handler, level, propagates = _Log(self._world), logger.level, logger.propagate
+        handler, level, propagates = _Log(self._shared), logger.level, logger.propagate
         logger.addHandler(handler)
         logger.propagate = False
         logger.setLevel(logging.INFO)
@@ -191,7 +191,7 @@ class History:
         for member in self._members:
             if not member.synced:
                 raise Broken(f"{member.name} is not in a generation at the end")
-        self._world.ended = True
+        self._shared.ended = True
         self._pass(5.0)
 
     def _check_end(self) -> None:

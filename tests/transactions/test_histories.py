@@ -57,8 +57,8 @@ class Partition:
 class Client:
     """A producer that repeats requests until they are answered, and starts again when it is fenced."""
 
-    def __init__(self, world: World, name: str) -> None:
-        self.world = world
+    def __init__(self, history: History, name: str) -> None:
+        self.history = history
         self.name = name
         self.producer: Producer | None = None
         self.count = 0
@@ -67,7 +67,7 @@ class Client:
         self.ending: bool | None = None
 
     def step(self) -> None:
-        random, harness = self.world.random, self.world.harness
+        random, harness = self.history.random, self.history.harness
         if self.producer is None:
             answer = self._ask(harness.coordinator.initialize(self.name, TIMEOUT_MS, None))
             if isinstance(answer, Producer):
@@ -75,19 +75,19 @@ class Client:
                 self._begin()
         elif self.ending is None and random.random() < 0.6:
             partition = random.choice(PARTITIONS)
-            if self._ask(harness.coordinator.add_partitions(self.name, self.producer, [partition], self.world.version)) is None:
-                if self.world.partitions[partition].write(self.producer, self.transaction):
+            if self._ask(harness.coordinator.add_partitions(self.name, self.producer, [partition], self.history.version)) is None:
+                if self.history.partitions[partition].write(self.producer, self.transaction):
                     self.added.add(partition)
-                    self.world.written.setdefault(self.transaction, set()).add(partition)
+                    self.history.written.setdefault(self.transaction, set()).add(partition)
                 else:
                     self.producer = None
         elif self.added:
             if self.ending is None:
                 self.ending = random.random() < 0.6
-            asked = harness.coordinator.end(self.name, self.producer, commit=self.ending, version=self.world.version)
+            asked = harness.coordinator.end(self.name, self.producer, commit=self.ending, version=self.history.version)
             answer = self._ask(asked)
             if isinstance(answer, Producer):
-                self.world.answered[self.transaction] = self.ending
+                self.history.answered[self.transaction] = self.ending
                 self.producer = answer
                 self._begin()
 
@@ -102,9 +102,9 @@ class Client:
         deferred = Deferred.fromCoroutine(coroutine)
         deferred.addBoth(results.append)
         if not results:
-            self.world.unanswered.append(deferred)
-            self.world.turn(5)
-        if not results or self.world.random.random() < self.world.loss:
+            self.history.unanswered.append(deferred)
+            self.history.turn(5)
+        if not results or self.history.random.random() < self.history.loss:
             return E.NONE  # it is repeated
         result = results[0]
         if not hasattr(result, "value"):
@@ -118,7 +118,7 @@ class Client:
         return code
 
 
-class World:
+class History:
     """One history."""
 
     def __init__(self, seed: int, version: int) -> None:
@@ -207,28 +207,28 @@ class World:
 class _UnreliableChannel:
     """Requests and answers are lost, or arrive late."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, history: History) -> None:
+        self._history = history
 
     def send(self, request: WriteTxnMarkersRequest) -> Deferred[WriteTxnMarkersResponse]:
-        world = self._world
-        chance = world.random.random() if world.faults else 1.0
+        history = self._history
+        chance = history.random.random() if history.faults else 1.0
         if chance < 0.1:
             return fail(Closed("the request is lost"))
-        leaders = world.harness.leaders
+        leaders = history.harness.leaders
         for marker in request.markers:
             for topic in marker.topics:
                 for index in topic.partition_indexes:
                     partition = TopicPartition(topic.name, index)
                     producer = Producer(marker.producer_id, marker.producer_epoch)
-                    mark = world.partitions[partition].mark
+                    mark = history.partitions[partition].mark
                     leaders.codes[partition] = mark(producer, marker.transaction_result, marker.coordinator_epoch)
         answer = leaders.answer(request)
         if chance < 0.2:
             return fail(Closed("the answer is lost"))
         if chance < 0.5:
             late: Deferred[WriteTxnMarkersResponse] = Deferred()
-            world.harness.clock.callLater(world.random.random(), late.callback, answer)
+            history.harness.clock.callLater(history.random.random(), late.callback, answer)
             return late
         return succeed(answer)
 
@@ -239,15 +239,15 @@ class _UnreliableChannel:
 @pytest.mark.parametrize("version", [0, 2])
 @pytest.mark.parametrize("seed", range(40))
 def test_every_transaction_ends_as_a_whole(seed: int, version: int) -> None:
-    world = World(seed, version)
-    world.run(400)
-    states = {record.state for record in world.harness.coordinator.states().values()}
+    history = History(seed, version)
+    history.run(400)
+    states = {record.state for record in history.harness.coordinator.states().values()}
     assert states <= {S.EMPTY, S.COMPLETE_COMMIT, S.COMPLETE_ABORT}, "a transaction is open for ever"
-    assert len(world.harness.queues) == 0
-    assert not any(partition.open for partition in world.partitions.values()), "data without a marker"
-    for transaction, places in world.written.items():
-        ends = {world.partitions[place].ended[transaction] for place in places}
+    assert len(history.harness.queues) == 0
+    assert not any(partition.open for partition in history.partitions.values()), "data without a marker"
+    for transaction, places in history.written.items():
+        ends = {history.partitions[place].ended[transaction] for place in places}
         assert len(ends) == 1, f"{transaction} is committed in some partitions only"
-        if transaction in world.answered:
-            assert ends == {world.answered[transaction]}, f"{transaction} did not end as its producer was answered"
-    assert len(world.answered) >= 5, "the history has too few transactions"
+        if transaction in history.answered:
+            assert ends == {history.answered[transaction]}, f"{transaction} did not end as its producer was answered"
+    assert len(history.answered) >= 5, "the history has too few transactions"
