@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.internet.task import Clock
 
-from tests.cleaner.workers import RealWorkers
+from tests.cleaner.workers import CleanerWorkers
 from tests.log.support import rows
 from tests.log_directories.support import NOW, T0, DirectoryHarness
 from tests.support.fakes.disk_path import DiskPath
@@ -55,7 +55,7 @@ class Cleaned:
         self.broker = DirectoryHarness(self._root, 1, **self._settings)
         self.directories = self.broker.start()
         self.clock = Clock()
-        self.workers = RealWorkers(self.broker.disk)
+        self.workers = CleanerWorkers()
         config = load_broker_config(parse_overrides(self._overrides, {}))
         self.cleaning = LogCleaner(self.clock, config, self.directories, lambda _: self.log.log_end_offset, lambda: NOW, self._next_seed,
                                  self.workers)  # fmt: skip
@@ -92,7 +92,7 @@ class Cleaned:
         before = self.workers.done
         self.clock.advance(BACKOFF_S)
         self.broker.worker.run()  # a pass begins once its log is flushed
-        while self.workers.work():
+        while self.workers.work(self.broker.disk):
             self.broker.worker.run()
             self.clock.advance(0)
             self.check()
@@ -114,7 +114,7 @@ class Cleaned:
         """Check all of this at once."""
         done = self.cleaning.clean_now(T0, roll=True)
         self.broker.worker.run()
-        while self.workers.work():
+        while self.workers.work(self.broker.disk):
             self.broker.worker.run()
             self.clock.advance(0)
         assert done.called

@@ -9,6 +9,7 @@ import pytest
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
+from tests.cleaner.workers import CleanerWorkers, Run
 from tests.log.cleaned import write_cleaned
 from tests.log_directories.support import NOW, T0, T1, U0, DirectoryHarness, append, content
 from tests.support.fakes.disk_path import DiskPath
@@ -17,13 +18,10 @@ from txbroker.config.properties import parse_overrides
 from txbroker.errors import BrokerError, ErrorCode, NoSpace
 from txbroker.log.cleaner.cleanable import Why
 from txbroker.log.cleaner.cleaning_job import (
-    CleaningJob,
     Done,
-    Event,
     Failed,
     FailureKind,
     GroupCleaned,
-    LastRecord,
     Mapped,
     Progress,
     SegmentYield,
@@ -35,35 +33,6 @@ from txbroker.maintenance.log_cleaner import LogCleaner
 from txbroker.names import TopicPartition
 
 BACKOFF_S = 15.0
-Happening = Event | WorkerLost
-
-
-class Run:
-    """One job that was given to a worker."""
-
-    def __init__(self, job: CleaningJob, on_event: Callable[[Happening], None]) -> None:
-        self.job = job
-        self.tell = on_event
-        self.stopped = False
-
-    def stop(self) -> None:
-        self.stopped = True
-
-
-class ScriptedWorkers:
-    stuck = 0
-
-    def __init__(self) -> None:
-        self.runs: list[Run] = []
-        self.closed = False
-
-    def run(self, job: CleaningJob, producers: Iterator[LastRecord], on_event: Callable[[Happening], None], *, timeout_s: float) -> Run:
-        assert timeout_s == 300
-        self.runs.append(Run(job, on_event))
-        return self.runs[-1]
-
-    def close(self) -> None:
-        self.closed = True
 
 
 class Cleaner:
@@ -77,7 +46,7 @@ class Cleaner:
         self.broker = DirectoryHarness(root, directories, **config)
         self.directories = self.broker.start()
         self.clock = Clock()
-        self.workers = ScriptedWorkers()
+        self.workers = CleanerWorkers()
         self.config = load_broker_config(parse_overrides(overrides, {}))
         self.aside = root / "aside"
         seeds = count(1)
