@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from twisted.internet.task import Clock as TwistedClock
+from twisted.internet.task import Clock
 
 from tests.support import raw_admin
 from tests.support.running import ENVIRONMENT, RUN, TWISTD, Running, patched
@@ -96,20 +96,6 @@ def test_a_start_that_is_refused_is_never_ready(supervising: Supervising, tmp_pa
     assert "READY=1" not in supervising.messages()
 
 
-class Clock:
-    """A reactor with callLater only."""
-
-    def __init__(self) -> None:
-        self.calls: list[tuple[float, Callable[[], None]]] = []
-
-    def callLater(self, delay_s: float, call: Callable[[], None]) -> Clock:
-        self.calls.append((delay_s, call))
-        return self
-
-    def cancel(self) -> None:
-        self.calls.clear()
-
-
 @pytest.mark.parametrize("address", ["", "relative/path", "/nowhere/at/all", "@without-a-listener"])
 def test_a_missing_socket_is_ignored(address: str) -> None:
     supervisor = Supervisor(Clock(), {"NOTIFY_SOCKET": address}, 1)
@@ -137,7 +123,7 @@ def test_the_watchdog_is_notified_twice_per_interval(environment: dict[str, str]
     supervisor = Supervisor(clock, {"NOTIFY_SOCKET": str(tmp_path / "none"), **environment}, 7)
     supervisor.starting()
     supervisor.ready("")
-    assert [delay for delay, _ in clock.calls] == ([] if delay_s is None else [delay_s])
+    assert [call.getTime() for call in clock.getDelayedCalls()] == ([] if delay_s is None else [delay_s])
     supervisor.stopped()
 
 
@@ -145,7 +131,7 @@ def test_the_watchdog_is_notified_twice_per_interval(environment: dict[str, str]
 def test_a_change_of_state_is_repeated_until_the_socket_has_room(stopping: bool, tmp_path: Path) -> None:
     """The socket of a supervisor that is busy holds some messages, here those of the loading of logs; a start that is never ready fails."""
     supervising = Supervising(str(tmp_path / "notify"))
-    clock = TwistedClock()
+    clock = Clock()
     supervisor = Supervisor(clock, supervising.environment, 1)
     supervisor.starting()
     queue = int(Path("/proc/sys/net/unix/max_dgram_qlen").read_text())
