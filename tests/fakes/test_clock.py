@@ -14,6 +14,7 @@ from twisted.internet.error import AlreadyCalled, AlreadyCancelled
 from twisted.internet.task import Clock
 from twisted.logger import LogEvent, globalLogPublisher
 
+from tests.support.fakes.process_clock import ProcessClock
 from tests.support.fakes.reactor import FakeReactor
 from tests.support.running_reactor import RunningReactor
 from txbroker.testing.simulation.chance import stream
@@ -58,15 +59,16 @@ class TwistedTime:
 class HandTime:
     """The reactors of tests raise the exceptions of calls to the test."""
 
-    def __init__(self, reactor: FakeReactor | Clock) -> None:
-        self.reactor = reactor
+    def __init__(self, clock: FakeReactor | Clock, reactor: Any = None) -> None:
+        self.reactor = reactor or clock
+        self._clock = clock
         self.problems: list[BaseException] = []
 
     def advance(self, by_s: float) -> None:
         end_s = self.reactor.seconds() + by_s
         while True:
             try:
-                self.reactor.advance(end_s - self.reactor.seconds())
+                self._clock.advance(end_s - self.reactor.seconds())
                 return
             except Exception as error:
                 self.problems.append(error)
@@ -92,9 +94,15 @@ class SimulatedTime:
         pass
 
 
+def of_process() -> Timed:
+    reactor = FakeReactor()
+    return HandTime(reactor, ProcessClock(reactor))
+
+
 KINDS: dict[str, Callable[[], Timed]] = {
     "twisted": TwistedTime,
     "fake": lambda: HandTime(FakeReactor()),
+    "process": of_process,
     "simulated": SimulatedTime,
     "task": lambda: HandTime(Clock()),
 }
@@ -107,7 +115,7 @@ def timed(request: pytest.FixtureRequest) -> Iterator[Timed]:
     made.close()
 
 
-exact = pytest.mark.parametrize("timed", ["twisted", "fake", "simulated"], indirect=True)  # task.Clock does not promise it
+exact = pytest.mark.parametrize("timed", ["twisted", "fake", "process", "simulated"], indirect=True)  # task.Clock does not promise it
 
 
 def test_calls_are_made_in_the_order_of_their_times(timed: Timed) -> None:
@@ -263,6 +271,7 @@ def test_a_call_that_was_made_or_cancelled_cannot_be_changed(timed: Timed) -> No
         (lambda call: (call.reset(5), call.reset(1)), 2),
         (lambda call: (call.reset(1), call.reset(5)), 6),
         (lambda call: (call.delay(3), call.delay(-4)), 2),
+        (lambda call: (call.delay(3), call.delay(-4), call.reset(4), call.reset(2)), 3),
     ],
 )
 def test_a_call_is_made_at_another_time(timed: Timed, change: Callable[[Any], object], due_s: float) -> None:
@@ -276,6 +285,19 @@ def test_a_call_is_made_at_another_time(timed: Timed, change: Callable[[Any], ob
     timed.advance(2 * SOON_S)
     assert (made, call.active()) == (["changed"], False)
     timed.advance(10)
+    assert made == ["changed"]
+
+
+def test_a_call_that_was_delayed_is_made_earlier_again(timed: Timed) -> None:
+    """The reactor has passed the time for which the call was scheduled first."""
+    made: list[str] = []
+    call = timed.reactor.callLater(1, made.append, "changed")
+    call.delay(5)
+    timed.advance(2)
+    call.reset(1)
+    timed.advance(1 - SOON_S)
+    assert made == []
+    timed.advance(2 * SOON_S)
     assert made == ["changed"]
 
 
@@ -308,6 +330,18 @@ def test_task_clock_makes_all_calls_at_the_end_of_an_advance() -> None:
             reactor.callLater(delay_s, lambda reactor=reactor, read=read: read.append(reactor.seconds()))
         reactor.advance(3)
         assert read == seen
+
+
+def test_the_calls_of_a_process_end_with_it() -> None:
+    reactor = FakeReactor()
+    ended, other = ProcessClock(reactor), ProcessClock(reactor)
+    made: list[str] = []
+    for process, name in ((ended, "ended"), (other, "other")):
+        process.callLater(1, made.append, name)
+    ended.running = False
+    ended.callLater(1, made.append, "after its end")
+    reactor.advance(2)
+    assert made == ["other"]
 
 
 def test_the_shutdown_of_a_reactor() -> None:

@@ -17,6 +17,7 @@ from tests.api.lone_broker import alone, no_quota
 from tests.api.responses import later, message
 from tests.log_directories.support import NOW, DirectoryHarness
 from tests.support.fakes.disk_path import DiskPath
+from tests.support.fakes.process_clock import ProcessClock
 from tests.support.fakes.reactor import FakeReactor
 from txbroker.action_queue import ActionQueue
 from txbroker.api.current_leaders import CurrentLeaders
@@ -42,6 +43,7 @@ from txbroker.groups.group_config import GroupConfig
 from txbroker.names import OFFSETS_TOPIC, coordinator_partition
 from txbroker.purgatory import Purgatory
 from txbroker.testing.simulation.memory_disk import MemoryDisk
+from txbroker.testing.simulation.workers import SimulatedWorkers
 from txbroker.wire.codec import decode, encode_bytes
 from txbroker.wire.compression import Codec
 from txbroker.wire.messages.fetch import FetchRequest
@@ -84,24 +86,6 @@ class Lost(Exception):
     """The client received no response."""
 
 
-class _ProcessClock:
-    """The clock of one process: its calls end with it."""
-
-    def __init__(self, reactor: FakeReactor) -> None:
-        self._reactor = reactor
-        self.running = True
-
-    def seconds(self) -> float:
-        return self._reactor.seconds()
-
-    def callLater(self, delay: float, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-        def call() -> None:
-            if self.running:
-                function(*arguments, **named)
-
-        return self._reactor.callLater(delay, call)
-
-
 class NoCreation:
     """The topic exists; a broker that does not know it yet cannot create it."""
 
@@ -118,7 +102,8 @@ class Process:
         self.epoch = epoch
         self.waiting: dict[Deferred[Any], None] = {}  # requests of clients, in their order
         self._disk = disk
-        clock = self.clock = _ProcessClock(group.reactor)
+        clock = self.clock = ProcessClock(group.reactor)
+        workers = SimulatedWorkers(clock.callLater, lambda: group.delay_s("disk"))
         self._directories = DirectoryHarness(DiskPath(disk, "/data"), **group.log_config)
         directories = self._directories.start()
         produce, fetch, deletes = [Purgatory(clock, name) for name in ("produce", "fetch", "deletes")]
@@ -132,7 +117,7 @@ class Process:
             codec=Codec.NONE,
             timeout_ms=COMMIT_TIMEOUT_MS,
             load_bytes=lambda: 3_000,
-            in_worker=self._in_worker,
+            in_worker=workers.in_worker,
         )
         self.coordinator = GroupCoordinator(
             clock, self._now_ms, store, group.config, self._partition_count, lambda: f"{broker_id}-{next(group.numbers)}"
@@ -200,11 +185,6 @@ class Process:
 
     def _now_ms(self) -> int:
         return NOW + int(self.clock.seconds() * 1000)
-
-    def _in_worker(self, job: Callable[[], Any]) -> Deferred[Any]:
-        done: Deferred[Any] = Deferred()
-        self.clock.callLater(self.group.delay_s("disk"), lambda: done.callback(job()))
-        return done
 
     def _every(self, seconds: float, work: Callable[[], Any]) -> None:
         def again() -> None:

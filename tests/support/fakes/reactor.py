@@ -51,6 +51,7 @@ class FakeReactor:
             if not call.active():
                 continue
             if call.getTime() > at:  # it was delayed meanwhile
+                call.activate_delay()
                 self._put(call)
                 continue
             self._now = at
