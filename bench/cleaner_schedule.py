@@ -25,7 +25,7 @@ import numpy as np
 from twisted.internet.task import Clock
 
 from bench import plots
-from tests.cleaner.workers import RealWorkers
+from tests.cleaner.workers import CleanerWorkers
 from tests.log_directories.support import NOW, T0, DirectoryHarness
 from txbroker.config.load import load_broker_config
 from txbroker.config.properties import parse_overrides
@@ -93,7 +93,7 @@ class Replay:
         self._broker = DirectoryHarness(root, 1, **config)
         self._directories = self._broker.start()
         self._log = self._broker.create(T0)
-        self._workers = RealWorkers(self._broker.disk)
+        self._workers = CleanerWorkers()
         self._clock = Clock()
         self._seed = 0
         settings = load_broker_config(parse_overrides([f"log.cleaner.schedule={schedule}"], {}))
@@ -139,7 +139,7 @@ class Replay:
     def _look(self) -> float:
         started = time.perf_counter()
         self._clock.advance(15)
-        while self._workers.work():
+        while self._workers.work(self._broker.disk):
             self._broker.worker.run()
             self._clock.advance(0)
         self._broker.worker.run()
