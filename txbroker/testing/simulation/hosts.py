@@ -212,7 +212,8 @@ class SimulatedThreads:
 
     def call_later(self, delay_s: float, call: Callable[[], object]) -> Callable[[], object]:
         """See `Threads`."""
-        return self._process.callLater(delay_s, call).cancel
+        timer = self._process.callLater(delay_s, call)
+        return lambda: timer.cancel() if timer.active() else None
 
 
 def _no_tree(path: str, on_full: Callable[[], None]) -> Tree:
