@@ -59,7 +59,7 @@ def test_a_header_with_another_largest_timestamp_is_refused(directory: DiskPath,
     log = open_log(directory)
     for records in (batch(b"x", b"y", base_offset=20), batch(b"x", base_offset=20, codec=Codec.LZ4), thinned()):
         stamp_max_timestamp(records, 0, NOW + shift_ms, log_append_time=False)
-        refused(log, records, ErrorCode.INVALID_TIMESTAMP, origin=Origin.MIRROR)
+        refused(log, records, ErrorCode.INVALID_RECORD, origin=Origin.MIRROR)
         stamp_max_timestamp(records, 0, NOW + shift_ms, log_append_time=True)  # the time of the source's append, for all records
     assert copy(log, records).last_offset == 53
     assert {row[1] for row in rows(log)} == {NOW + shift_ms}

@@ -115,8 +115,7 @@ def validate_copied(records: memoryview, config: LogConfig) -> BatchHeader:
     """Check one batch of `txbroker mirror`, which keeps its offsets; its records may have gaps, as after compaction.
 
     Nothing is changed in it: its timestamps and its codec are the source's. Retention and look-ups by time use the header's largest
-    timestamp, so it must be that of the records. BrokerError: CORRUPT_MESSAGE, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, INVALID_RECORD,
-    INVALID_TIMESTAMP.
+    timestamp, so it must be that of the records. BrokerError: CORRUPT_MESSAGE, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, INVALID_RECORD.
     """
     header = read_header(records)
     if header.size != len(records):
@@ -146,7 +145,7 @@ def validate_copied(records: memoryview, config: LogConfig) -> BatchHeader:
         raise BrokerError(ErrorCode.INVALID_RECORD, f"a copied record batch was refused: {error.message}") from None
     if abs(header.max_timestamp - latest) > _TRUSTED_MS and not header.attributes & LOG_APPEND_TIME:
         problem = f"a copied batch at offset {header.base_offset} has the largest timestamp {header.max_timestamp}, records have {latest}"
-        raise BrokerError(ErrorCode.INVALID_TIMESTAMP, problem)
+        raise BrokerError(ErrorCode.INVALID_RECORD, problem)
     return header
 
 
