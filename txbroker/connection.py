@@ -340,8 +340,8 @@ class Connection:
             joined = joined_requests(taken - _SIZE_BYTES, received, found.key, route.flexible, most) if most > 1 else None
             if joined is not None and len(joined.places) > 1:
                 route.count_untimed(len(joined.places) - 1)
-                group = RequestGroup(route, found)
-                group.add(joined, begun)
+                group = RequestGroup(route, found, begun)
+                group.add(joined)
                 group.append(self)
                 group.answer(self, 0, len(joined.places))
             else:

@@ -16,6 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from txbroker.action_queue import ActionQueue
+from txbroker.api.encoded.encoded_response import Part
 from txbroker.api.registry import Handled, JoinedAnswers, Route
 from txbroker.api.request_context import RequestContext
 from txbroker.wire.joined_requests import JoinedRequests, joined_requests
@@ -35,52 +36,53 @@ REQUESTS_MAX = 256
 class RequestGroup:
     """Requests that repeat `found`: to be added, then appended, then answered."""
 
-    __slots__ = ("_answers", "_begun", "_failure", "_frames", "_joined", "_places", "found", "route", "size")
+    __slots__ = ("_answers", "_failure", "_joined", "begun", "found", "frames", "number", "places", "responses", "route", "size")
 
-    def __init__(self, route: Route, found: KnownRequest) -> None:
+    _answers: JoinedAnswers | None
+    _failure: Exception | None
+    _joined: JoinedRequests
+
+    def __init__(self, route: Route, found: KnownRequest, begun: float, number: int = 0) -> None:
+        """`begun`: to time the first request, or 0.0. `number`: of this group in its turn."""
+        self.number = number
         self.route = route
         self.found = found
+        self.begun = begun
+        self.frames: list[bytes] = []
         self.size = 0
-        """The bytes of the frames that were added."""
-        self._frames: list[bytes] = []
-        self._places: list[Place] = []
-        self._begun = 0.0
-        self._joined: JoinedRequests | None = None
-        self._answers: JoinedAnswers | None = None
-        self._failure: Exception | None = None
+        """The bytes of all frames."""
+        self.places: list[Place] = []
+        self.responses: list[Part] | None = None
+        """After `append`: a frame for each request, if all were appended and may be acknowledged."""
 
-    def add(self, joined: JoinedRequests, begun: float) -> int:
-        """Add requests whose places count from `size` on; returns the number of the first in the group. `begun`: to time one, or 0."""
-        first = len(self._places)
-        self._frames.append(joined.data[: joined.taken])
+    def add(self, joined: JoinedRequests) -> None:
+        """Add requests whose places count from `size` on."""
+        self.frames.append(joined.data[: joined.taken])
         self.size += joined.taken
-        self._places += joined.places
-        self._begun = self._begun or begun
-        return first
+        self.places += joined.places
 
     def append(self, connection: Connection) -> None:
         """Append as many batches as possible with one write. `connection`: of the first request."""
-        places = self._places
-        self._joined = JoinedRequests(b"".join(self._frames), places, self.size)
-        if len(places) == 1:
-            return
-        route, found = self.route, self.found
+        route, found, places = self.route, self.found, self.places
+        self._joined = JoinedRequests(b"".join(self.frames), places, self.size)
+        self._answers = self._failure = None
         try:
-            self._answers = route.call_together(found.message, connection.context(route, found, places[0][0]), self._joined)
+            answers = self._answers = route.call_together(found.message, connection.context(route, found, places[0][0]), self._joined)
         except Exception as error:
             self._failure = error
+        else:
+            if answers.done == len(places):
+                self.responses = answers.frames
 
     def answer(self, connection: Connection, first: int, count: int) -> None:
         """Put the responses to `count` requests of a connection, and handle those that were not appended together with others."""
-        joined, answers, route, found = self._joined, self._answers, self.route, self.found
-        assert joined is not None
-        end = first + count
+        responses = self.responses
         handled: Handled | None = None
-        if answers is not None and answers.frames is not None and end <= answers.done:
-            frames = answers.frames
-            connection.put(frames[first:end], len(frames[0]) * count)
+        if responses is not None:
+            connection.put(responses[first : first + count], len(responses[first]) * count)
         else:
-            for number in range(first, end):
+            joined, answers, route, found = self._joined, self._answers, self.route, self.found
+            for number in range(first, first + count):
                 if self._failure is not None:
                     call = partial(_fail, self._failure)
                 elif answers is not None and number < answers.done:
@@ -89,8 +91,8 @@ class RequestGroup:
                     call = partial(self._alone, joined, number)
                 response = connection.handle(route, found, joined.places[number][0], joined.size, call)
                 handled = response if number == first else handled
-        if first == 0 and self._begun:
-            connection.time(self._begun, route, handled)
+        if self.begun and first == 0:
+            connection.time(self.begun, self.route, handled)
 
     def _alone(self, joined: JoinedRequests, number: int, context: RequestContext) -> Handled:
         """Handle one of the requests by itself."""
@@ -111,6 +113,7 @@ class TurnRequests:
         self.actions = actions
         self.waiting = 0
         self._requests = 0
+        self._mixed = False  # a connection has collected requests of several groups
         self._groups: dict[bytes, RequestGroup] = {}  # by the key of the known request
         self._taken: list[tuple[Connection, RequestGroup, int, int]] = []  # with the number of the first in the group, and of all
         actions.when_read = self.handle
@@ -125,19 +128,22 @@ class TurnRequests:
         key = found.key
         group = self._groups.get(key)
         room = connection.in_flight_max - connection.collected_count
-        most = 1 if one else room
-        joined = joined_requests(frame_size, received, key, route.flexible, most, 0 if group is None else group.size)
+        joined = joined_requests(frame_size, received, key, route.flexible, 1 if one else room, 0 if group is None else group.size)
         if joined is None:
             return None
         if group is None:
-            group = self._groups[key] = RequestGroup(route, found)
-        count = len(joined.places)
+            group = self._groups[key] = RequestGroup(route, found, begun, len(self._groups))
+        first, count = len(group.places), len(joined.places)
+        group.add(joined)
         if not connection.collected_count:
             self.waiting += 1
+        elif found.target not in connection.collected:
+            self._mixed = True
         connection.collected_count += count
         connection.collected[found.target] = found
-        route.count_untimed(count - 1)
-        self._taken.append((connection, group, group.add(joined, begun), count))
+        if count > 1:
+            route.count_untimed(count - 1)
+        self._taken.append((connection, group, first, count))
         self._requests += count
         if self.waiting >= CONNECTIONS_MAX or self._requests >= REQUESTS_MAX or count == room:
             self.handle()
@@ -145,17 +151,21 @@ class TurnRequests:
 
     def handle(self) -> None:
         """Handle what was collected."""
-        taken, self._taken = self._taken, []
+        taken = self._taken
         if not taken:
             return
+        if not self._mixed and len(self._groups) > 1:
+            # Clients send their next requests in the order of these responses: those of one group come together again.
+            taken.sort(key=_number_of_group)
+        self._taken = []
         self._groups = {}
+        self._mixed = False
         self.waiting = self._requests = 0
-        for connection, _, _, _ in taken:
-            if connection.collected_count:
-                connection.collected = {}
-                connection.collected_count = 0
         for connection, group, first, _ in taken:
-            if first == 0:
+            if connection.collected_count:
+                connection.collected.clear()
+                connection.collected_count = 0
+            if not first:
                 group.append(connection)
         for connection, group, first, count in taken:
             try:
@@ -163,6 +173,10 @@ class TurnRequests:
             except Exception:
                 log.exception("internal error: %s requests that were received together cannot be answered", group.route.name)
                 connection.unanswered(group.route)
+
+
+def _number_of_group(taken: tuple[Connection, RequestGroup, int, int]) -> int:
+    return taken[1].number
 
 
 def _fail(error: Exception, context: RequestContext) -> Handled:
