@@ -340,10 +340,10 @@ class Connection:
             joined = joined_requests(taken - _SIZE_BYTES, received, found.key, route.flexible, most) if most > 1 else None
             if joined is not None and len(joined.places) > 1:
                 route.count_untimed(len(joined.places) - 1)
-                group = RequestGroup(route, found, begun)
+                group = RequestGroup(route, found)
                 group.add(joined)
                 group.append(self)
-                group.answer(self, 0, len(joined.places))
+                group.answer(self, 0, len(joined.places), begun)
             else:
                 joined = None
         if joined is None:
@@ -367,9 +367,10 @@ class Connection:
         return RequestContext(route.api_key, route.api_version, correlation_id, found.client_id, self._session)
 
     def put(self, frames: list[Part], size: int) -> None:
-        """Responses to requests that were handled together."""
-        self._put(frames, size)
-        self._transport.flush()
+        """Responses to requests that were handled together. None follows a request that cannot be answered."""
+        if not self._closing:
+            self._put(frames, size)
+            self._transport.flush()
 
     def handle(
         self, route: Route, found: KnownRequest, correlation_id: int, request_size: int, call: Callable[[RequestContext], Handled]
@@ -386,8 +387,7 @@ class Connection:
         if isinstance(response, Deferred):
             self._wait(response, request_size, route, found.message, context)
         elif response is not None:
-            self._put(*self._encode(response, route, found.message, context))
-            self._transport.flush()
+            self.put(*self._encode(response, route, found.message, context))
         return response  # type: ignore[no-any-return]
 
     def _hold_back(self) -> int:

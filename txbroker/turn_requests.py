@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from txbroker.action_queue import ActionQueue
 from txbroker.api.encoded.encoded_response import Part
@@ -36,18 +36,17 @@ REQUESTS_MAX = 256
 class RequestGroup:
     """Requests that repeat `found`: to be added, then appended, then answered."""
 
-    __slots__ = ("_answers", "_failure", "_joined", "begun", "found", "frames", "number", "places", "responses", "route", "size")
+    __slots__ = ("_answers", "_failure", "_joined", "found", "frames", "number", "places", "responses", "route", "size")
 
     _answers: JoinedAnswers | None
     _failure: Exception | None
     _joined: JoinedRequests
 
-    def __init__(self, route: Route, found: KnownRequest, begun: float, number: int = 0) -> None:
-        """`begun`: to time the first request, or 0.0. `number`: of this group in its turn."""
+    def __init__(self, route: Route, found: KnownRequest, number: int = 0) -> None:
+        """`number`: of this group in its turn."""
         self.number = number
         self.route = route
         self.found = found
-        self.begun = begun
         self.frames: list[bytes] = []
         self.size = 0
         """The bytes of all frames."""
@@ -74,8 +73,11 @@ class RequestGroup:
             if answers.done == len(places):
                 self.responses = answers.frames
 
-    def answer(self, connection: Connection, first: int, count: int) -> None:
-        """Put the responses to `count` requests of a connection, and handle those that were not appended together with others."""
+    def answer(self, connection: Connection, first: int, count: int, begun: float) -> None:
+        """Put the responses to `count` requests of a connection, and handle those that were not appended together with others.
+
+        `begun`: when the first of them was received, to time it, or 0.0.
+        """
         responses = self.responses
         handled: Handled | None = None
         if responses is not None:
@@ -91,8 +93,8 @@ class RequestGroup:
                     call = partial(self._alone, joined, number)
                 response = connection.handle(route, found, joined.places[number][0], joined.size, call)
                 handled = response if number == first else handled
-        if self.begun and first == 0:
-            connection.time(self.begun, self.route, handled)
+        if begun:
+            connection.time(begun, self.route, handled)
 
     def _alone(self, joined: JoinedRequests, number: int, context: RequestContext) -> Handled:
         """Handle one of the requests by itself."""
@@ -106,6 +108,10 @@ class RequestGroup:
             found.changing.records = before
 
 
+# Requests of a connection in a group: the number of the first one, how many there are, and when the first was received if it is timed.
+Taken: TypeAlias = "tuple[Connection, RequestGroup, int, int, float]"
+
+
 class TurnRequests:
     """The requests that are collected in the present turn; `actions` knows turns. `waiting`: the connections that have sent them."""
 
@@ -115,7 +121,7 @@ class TurnRequests:
         self._requests = 0
         self._mixed = False  # a connection has collected requests of several groups
         self._groups: dict[bytes, RequestGroup] = {}  # by the key of the known request
-        self._taken: list[tuple[Connection, RequestGroup, int, int]] = []  # with the number of the first in the group, and of all
+        self._taken: list[Taken] = []
         actions.when_read = self.handle
 
     def take(
@@ -132,7 +138,7 @@ class TurnRequests:
         if joined is None:
             return None
         if group is None:
-            group = self._groups[key] = RequestGroup(route, found, begun, len(self._groups))
+            group = self._groups[key] = RequestGroup(route, found, len(self._groups))
         first, count = len(group.places), len(joined.places)
         group.add(joined)
         if not connection.collected_count:
@@ -143,7 +149,7 @@ class TurnRequests:
         connection.collected[found.target] = found
         if count > 1:
             route.count_untimed(count - 1)
-        self._taken.append((connection, group, first, count))
+        self._taken.append((connection, group, first, count, begun))
         self._requests += count
         if self.waiting >= CONNECTIONS_MAX or self._requests >= REQUESTS_MAX or count == room:
             self.handle()
@@ -161,21 +167,21 @@ class TurnRequests:
         self._groups = {}
         self._mixed = False
         self.waiting = self._requests = 0
-        for connection, group, first, _ in taken:
+        for connection, group, first, _, _ in taken:
             if connection.collected_count:
                 connection.collected.clear()
                 connection.collected_count = 0
             if not first:
                 group.append(connection)
-        for connection, group, first, count in taken:
+        for connection, group, first, count, begun in taken:
             try:
-                group.answer(connection, first, count)
+                group.answer(connection, first, count, begun)
             except Exception:
                 log.exception("internal error: %s requests that were received together cannot be answered", group.route.name)
                 connection.unanswered(group.route)
 
 
-def _number_of_group(taken: tuple[Connection, RequestGroup, int, int]) -> int:
+def _number_of_group(taken: Taken) -> int:
     return taken[1].number
 
 

@@ -6,6 +6,7 @@ import random
 import struct
 from collections import deque
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from twisted.python.failure import Failure
 from tests.fuzz.inprocess import InProcessBroker
 from txbroker.action_queue import ActionQueue
 from txbroker.connection import IN_FLIGHT_MAX, Connection
-from txbroker.turn_requests import CONNECTIONS_MAX, REQUESTS_MAX
+from txbroker.turn_requests import CONNECTIONS_MAX, REQUESTS_MAX, RequestGroup
 from txbroker.wire.batch import read_header
 from txbroker.wire.codec import encode_bytes
 from txbroker.wire.compression import Codec
@@ -281,6 +282,51 @@ def _offsets(output: bytes) -> list[int]:
         found.append(struct.unpack_from(">q", output, 4 + 4 + 1 + 1 + 16 + 1 + 4 + 2)[0])
         output = output[end:]
     return found
+
+
+def test_no_response_follows_a_request_that_cannot_be_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that matches responses by their order would take it for the missing one."""
+    broker = InProcessBroker()
+    try:
+        topics = Topics(broker)
+        clients = Clients(broker, 2)
+        records = build([Record(0, 1_700_000_000_000, b"k", b"v")])
+        for partition in (0, 1):
+            clients.begin(produce(topics.ids[0], partition, records, 0))
+        answer, failing = RequestGroup.answer, clients.connections[0]
+
+        def failing_once(group: RequestGroup, connection: Connection, first: int, count: int, begun: float) -> None:
+            if connection is failing and group.number == 0:
+                raise RuntimeError("a defect")
+            answer(group, connection, first, count, begun)
+
+        monkeypatch.setattr(RequestGroup, "answer", failing_once)
+        monkeypatch.setattr("txbroker.turn_requests.log.exception", lambda *args: None)
+        clients.turn({n: [produce(topics.ids[0], partition, records, partition) for partition in (0, 1)] for n in (0, 1)}, collects=True)
+        assert clients.output[0] == b"" and failing._closing
+        assert _correlation_ids(clients.output[1]) == [0, 1]
+    finally:
+        broker.close()
+
+
+def test_requests_that_are_handled_together_are_timed_as_often() -> None:
+    counts = []
+    for collects in (False, True):
+        broker = InProcessBroker()
+        try:
+            topics = Topics(broker)
+            clients = Clients(broker, CONNECTIONS)
+            records = build([Record(0, 1_700_000_000_000, b"k", b"v")])
+            clients.begin(produce(topics.ids[0], 0, records, 0))
+            (route,) = (each for each in clients.connections[0]._registry.routes.values() if each.name == f"Produce v{VERSION}")
+            timed: list[float] = []
+            route.times = SimpleNamespace(begin=lambda: 1.0, end=timed.append)
+            for number in range(100):
+                clients.turn({key: [produce(topics.ids[0], 0, records, number)] for key in range(CONNECTIONS)}, collects=collects)
+            counts.append(len(timed))
+        finally:
+            broker.close()
+    assert counts[0] == counts[1] > 10
 
 
 def test_a_connection_that_is_lost_leaves_the_requests_of_others() -> None:

@@ -384,6 +384,9 @@ class Segment:
     def move(self, directory: str) -> None:
         """The log's directory was renamed."""
         self.directory = directory
+        for file in (self._file, None if self._released is None else self._released()):
+            if file is not None:
+                file.path = self.path(LOG)
         for index, suffix in ((self._offset_index, OFFSET_INDEX), (self._time_index, TIME_INDEX), (self._txn_index, TXN_INDEX)):
             if index is not None:
                 index.path = self.path(suffix)
