@@ -174,7 +174,7 @@ class Connection:
         self._header_version = 0
         self._header_client_id: str | None = None
         self._client_id: str | None = None
-        # What its last two requests repeat that were handled together: the next ones are compared with it first. And the last one alone.
+        # What its last requests repeat: the next ones are compared with it first. `_latest`: what the last one repeats.
         self._repeated: KnownRequest | None = None
         self._latest: KnownRequest | None = None
         # Where the changing field was in earlier requests (wire/known_requests.py), the latest position first.

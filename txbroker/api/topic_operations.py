@@ -100,7 +100,7 @@ class TopicOperations:
         self._reread = reread
         self._image = image
         self._replicas = replicas
-        self._caretaker = maintenance
+        self._maintenance = maintenance
 
     async def perform(self, topic: str, operation: TopicOperation, *, validate_only: bool) -> None:
         """Perform the operation, or only check it; BrokerError, which names the partition.
@@ -116,7 +116,7 @@ class TopicOperations:
         partitions = [partition.topic_partition for partition in self._leading(topic)]
         if operation.key == COMPACT:
             for partition in partitions:
-                self._caretaker.check_cleanable(partition)
+                self._maintenance.check_cleanable(partition)
         if validate_only:
             return
         begin = self._begin(operation)
@@ -144,14 +144,14 @@ class TopicOperations:
 
     def _state(self, partition: Partition) -> Mapping[str, Any] | None:
         try:
-            return self._caretaker.status(partition.topic_partition)
+            return self._maintenance.status(partition.topic_partition)
         except BrokerError:
             return None
 
     def _begin(self, operation: TopicOperation) -> Callable[[TopicPartition], Deferred[None]]:
         if operation.key == EXPIRE:
-            return self._caretaker.expire_now
-        return lambda partition: self._caretaker.clean_now(partition, roll=operation.value == "roll")
+            return self._maintenance.expire_now
+        return lambda partition: self._maintenance.clean_now(partition, roll=operation.value == "roll")
 
     def _leading(self, topic: str, *, leave_offline: bool = False) -> list[Partition]:
         """The partitions that this broker leads, in order; KAFKA_STORAGE_ERROR for an offline one, unless these are left out."""
