@@ -311,7 +311,7 @@ def test_the_guard_of_a_session_is_started_again_and_ends_with_the_broker(client
     broker = start(zookeeper_session_timeout_ms="40000")
     first = guard_of(broker)
     os.kill(first, signal.SIGKILL)
-    until(lambda: "is started again" in broker.log(), "the end of the guard is reported")
+    until(lambda: "restarting it" in broker.log(), "the end of the guard is reported")
     until(lambda: guard_of(broker) not in (0, first), "it runs again")
     before = epoch(client)
     expire(zookeeper, broker)
@@ -446,7 +446,7 @@ def test_a_stop_does_not_wait_for_zookeeper(zookeeper: str, start: Start, tmp_pa
     overrides = [f"zookeeper.connect={connect}", "broker.id=1", "zookeeper.session.timeout.ms=1000000"]
     keys = [part for override in overrides for part in ("--override", override)]
     waiting = Running(RUN, tmp_path, *keys)
-    waiting.wait_for("Broker id 1 is in use by PLAINTEXT" if registered else "cannot connect to ZooKeeper")
+    waiting.wait_for("broker id 1 is in use by PLAINTEXT" if registered else "cannot connect to ZooKeeper")
     assert waiting.end(signal.SIGTERM) == 0
     assert "the start was interrupted while it waited for ZooKeeper" in waiting.written
 

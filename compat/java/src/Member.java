@@ -76,6 +76,8 @@ final class Member implements ConsumerRebalanceListener, AutoCloseable {
         note(places, given);
         synchronized (this) {
             assigned.addAll(numbers(places));
+            // As poll is not over yet, its generation would be known later than its partitions.
+            generation = consumer.groupMetadata().generationId();
         }
     }
 
