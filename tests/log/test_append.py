@@ -20,7 +20,8 @@ from txbroker.log.log_results import Origin, RejectedRecords
 from txbroker.wire import legacy
 from txbroker.wire.batch import read_header, seal
 from txbroker.wire.compression import Codec
-from txbroker.wire.records import RECORDS_MAX, Record, build
+from txbroker.wire.record_loops import RECORDS_MAX
+from txbroker.wire.records import Record, build
 
 HOUR = 3_600_000
 

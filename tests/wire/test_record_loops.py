@@ -19,13 +19,13 @@ from tests.support.odd_batches import CASES
 from tests.wire.record_samples import fuzz
 from txbroker.errors import BrokerError, CorruptRecords
 from txbroker.wire import record_loops, record_loops_source
-from txbroker.wire.batch import HEADER_SIZE
+from txbroker.wire.batch import HEADER_SIZE, read_header
 from txbroker.wire.compression import Codec
 from txbroker.wire.inline_varints import generate
 from txbroker.wire.joined_requests import FRAME_MAX
 from txbroker.wire.known_requests import NO_TAGS
 from txbroker.wire.primitives import write_uvarint
-from txbroker.wire.records import WALK_IS_COMPILED, Record, build
+from txbroker.wire.records import WALK_IS_COMPILED, Record, build, first_of_time
 from txbroker.wire.varint import encode_varint
 
 GENERATED = CHECKOUT / "txbroker" / "wire" / "record_loops.py"
@@ -133,6 +133,33 @@ def test_the_results_for_corrupted_records_are_equal(records: list[tuple[int, by
         data[at] = chance.randrange(256)
         compare(bytes(data), HEADER_SIZE, len(data), len(records), low, first)
         data[at] = before
+
+
+@given(
+    times=st.lists(st.integers(0, 2**40) | st.integers(0, 200), min_size=1, max_size=5),
+    codec=st.sampled_from([Codec.NONE, Codec.GZIP, Codec.SNAPPY]),
+    append_time=st.none() | st.integers(0, 200),
+    low=st.integers(-5, 300) | LIMITS,
+    first=st.integers(0, 10) | LIMITS,
+    seed=st.integers(0, 2**32),
+)
+@fuzz
+def test_a_time_found_in_a_batch_is_the_one_that_the_usual_way_finds(
+    times: list[int], codec: Codec, append_time: int | None, low: int, first: int, seed: int
+) -> None:
+    made = [Record(5 + at, time, None, b"v") for at, time in enumerate(times)]
+    data = bytearray(build(made, codec=codec, leader_epoch=3, log_append_time=append_time))
+    chance = random.Random(seed)
+    for _ in range(20):
+        batch = bytes(data if chance.randrange(5) else data[: chance.randrange(len(data))])
+        found = record_loops.find_time_in_batch(batch, low, first, 1000)
+        for other in OTHERS:
+            assert other.find_time_in_batch(batch, low, first, 1000) == found
+        if found is not None:
+            header = read_header(batch)
+            assert header.max_timestamp >= low
+            assert (*first_of_time(batch, 0, header, low, first, 1000), header.leader_epoch) == found
+        data[chance.randrange(len(data))] = chance.randrange(256)
 
 
 NAMES = [b"", b"a", b"b", b"\xff", b"name" * 40]

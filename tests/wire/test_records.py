@@ -29,7 +29,8 @@ from txbroker.wire import batch
 from txbroker.wire.batch import HEADER, HEADER_SIZE, BatchHeader, read_header
 from txbroker.wire.compression import CODECS, Codec, compress
 from txbroker.wire.control import Marker, build_marker, read_marker
-from txbroker.wire.records import RECORDS_MAX, Record, build, first_of_time, read_records, recompress, walk_records
+from txbroker.wire.record_loops import RECORDS_MAX, find_time_in_batch
+from txbroker.wire.records import Record, build, first_of_time, read_records, recompress, walk_records
 from txbroker.wire.varint import encode_varint
 
 every_codec = pytest.mark.parametrize("codec", CODECS, ids=lambda codec: codec.name)
@@ -404,6 +405,8 @@ def test_the_first_record_of_a_timestamp_is_the_one_that_reading_finds(
     header = read_header(data)
     expected = next(((r.timestamp, r.offset) for r in records if r.timestamp >= 1000 + timestamp and r.offset >= offset_min), None)
     assert first_of_time(data, 0, header, 1000 + timestamp, offset_min, 1 << 20) == expected
+    at_once = find_time_in_batch(data, 1000 + timestamp, offset_min, 1 << 20)
+    assert at_once == (None if expected is None else (*expected, header.leader_epoch))
 
 
 @given(st.integers(61, 400), st.integers(0, 255))

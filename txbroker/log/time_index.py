@@ -42,7 +42,7 @@ class TimeIndex(IndexFile):
         found: int
         relative: int
         found, relative = ENTRY.unpack(self.entry(number))
-        return self.base_offset + relative + (found < timestamp)
+        return self.base_offset + relative + 1 if found < timestamp else self.base_offset + relative
 
     @property
     def last(self) -> tuple[int, int]:

@@ -40,7 +40,8 @@ from txbroker.wire.batch import (
 )
 from txbroker.wire.conversion import to_v2
 from txbroker.wire.entries import size_of
-from txbroker.wire.records import INT64_MAX, INT64_MIN, RECORDS_MAX, Record, read_records, recompress, walk_records
+from txbroker.wire.record_loops import RECORDS_MAX
+from txbroker.wire.records import INT64_MAX, INT64_MIN, Record, read_records, recompress, walk_records
 
 # Readers of a batch must be able to trust its count, and a bomb must be as large as the work it causes: each record has another offset
 # delta, so that no codec packs more than two of the smallest records into a byte (zstd, the densest, reaches 1.9).

@@ -22,6 +22,13 @@ cpdef (long long, long long, long long) find_time(
 )
 
 @cython.locals(
+    base=cython.longlong, length=cython.longlong, magic=cython.int, attributes=cython.int, last_delta=cython.longlong,
+    base_time=cython.longlong, max_time=cython.longlong, count=cython.longlong, start=cython.Py_ssize_t, time_delta_min=cython.longlong,
+    offset_delta_min=cython.longlong, index=cython.longlong, time_delta=cython.longlong, offset_delta=cython.longlong,
+)
+cpdef tuple find_time_in_batch(bytes data, long long timestamp, long long offset_min, long long unpacked_max)
+
+@cython.locals(
     raw=cython.ulonglong, end=cython.Py_ssize_t, record_end=cython.Py_ssize_t, start=cython.Py_ssize_t,
     time_delta=cython.longlong, offset_delta=cython.longlong,
 )

@@ -11,6 +11,7 @@ at once, as columns of numpy (`log/cleaner/record_columns.py`).
 
 `find_requests` and `join_batches` do what `wire/joined_requests.py` and `log/validate.py` do, for many requests that repeat each other and
 hold nothing unusual. They raise no errors: they end before the first request that is different, which takes the usual way.
+`find_time_in_batch` does what `records.first_of_time` does after a header is read, for a batch that holds nothing unusual.
 
 txbroker uses `record_loops.py`, which is generated from `record_loops_source.py`: it reads varints of one and two bytes, nearly all of
 them, in place instead of by a call (`inline_varints.py`). It is compiled by Cython where a compiler is there when txbroker is installed
@@ -24,13 +25,19 @@ from __future__ import annotations
 import struct
 
 from txbroker.errors import BrokerError, CorruptRecords, ErrorCode
-from txbroker.wire.batch import HEADER, HEADER_SIZE, LOG_APPEND_TIME, LOG_OVERHEAD, crc32c_function
+from txbroker.wire.batch import CODEC_MASK, HEADER, HEADER_SIZE, LOG_APPEND_TIME, LOG_OVERHEAD, crc32c_function
 from txbroker.wire.compression import CODECS, Buffer, decompress
+
+# The broker reads no batch with more records than this: making one costs it a microsecond, in which it serves no other client, and a codec
+# packs millions of equal ones into a few kilobytes. The default of max.message.bytes holds 150,000 of the smallest records uncompressed.
+# A producer with more in a batch receives MESSAGE_TOO_LARGE, on which Java's splits the batch.
+RECORDS_MAX = 500_000
 
 # A header costs a reader as much as a record, and a codec packs millions of empty ones into a few kilobytes.
 HEADERS_MAX = 500_000
 
 _INT64_MAX = 2**63 - 1
+_INT64_MIN = -(2**63)
 _RECORDS_PER_BYTE_MAX = 4  # as in log/validate.py
 _read_header = HEADER.unpack_from
 _read_length = struct.Struct(">i").unpack_from
@@ -144,6 +151,43 @@ def find_time(data: Buffer, position: int, end: int, count: int, time_delta_min:
                 return index, time_delta, offset_delta
         position = record_end
     return -1, 0, 0
+
+
+def find_time_in_batch(data: bytes, timestamp: int, offset_min: int, unpacked_max: int) -> tuple[int, int, int] | None:
+    """Timestamp, offset and leader epoch of the first record of `timestamp` or later at `offset_min` or above in the batch `data`.
+
+    None: the batch has none, or holds something unusual. Both take the usual way (`log/time_lookup.py`).
+    """
+    if len(data) < HEADER_SIZE:
+        return None
+    base, length, epoch, magic, _, attributes, last_delta, base_time, max_time, _, _, _, count = _read_header(data, 0)
+    if (
+        magic != 2
+        or length != len(data) - LOG_OVERHEAD
+        or base < 0
+        or attributes & CODEC_MASK >= len(CODECS)
+        or last_delta < 0
+        or last_delta > _INT64_MAX - base
+        or count < 0
+        or count > RECORDS_MAX
+        or base_time < 0
+        or timestamp < 0
+        or max_time < timestamp
+    ):
+        return None
+    start = HEADER_SIZE
+    try:
+        if attributes & CODEC_MASK:
+            data = decompress(CODECS[attributes & CODEC_MASK], data[HEADER_SIZE:], unpacked_max)
+            start = 0
+        time_delta_min = _INT64_MIN if attributes & LOG_APPEND_TIME else timestamp - base_time
+        offset_delta_min = offset_min - base if offset_min > base else 0
+        index, time_delta, offset_delta = find_time(data, start, len(data), count, time_delta_min, offset_delta_min)
+    except (BrokerError, IndexError):
+        return None
+    if index < 0 or offset_delta > last_delta or time_delta > _INT64_MAX - base_time:
+        return None
+    return max_time if attributes & LOG_APPEND_TIME else base_time + time_delta, base + offset_delta, epoch
 
 
 # Offset delta, timestamp delta, key, value, headers.

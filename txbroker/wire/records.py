@@ -24,13 +24,9 @@ from txbroker.wire.batch import (
     seal,
 )
 from txbroker.wire.compression import Codec, compress, decompress
-from txbroker.wire.record_loops import HEADERS_MAX, Decoded, check_records, decode_records, find_time
+from txbroker.wire.record_loops import HEADERS_MAX, RECORDS_MAX, Decoded, check_records, decode_records, find_time
 from txbroker.wire.varint import encode_varint
 
-# The broker reads no batch with more records than this: making one costs it a microsecond, in which it serves no other client, and a codec
-# packs millions of equal ones into a few kilobytes. The default of max.message.bytes holds 150,000 of the smallest records uncompressed.
-# A producer with more in a batch receives MESSAGE_TOO_LARGE, on which Java's splits the batch.
-RECORDS_MAX = 500_000
 WALK_IS_COMPILED = not record_loops.__file__.endswith((".py", ".pyc"))
 _DECODED_AT_ONCE = 256  # records in memory while they are iterated
 

@@ -12,7 +12,7 @@ import numpy as np
 from txbroker.errors import BrokerError, CorruptRecords, ErrorCode
 from txbroker.log.cleaner.batch_columns import Batches, Section
 from txbroker.log.cleaner.unaligned_reads import Flags, Ints, Words, gather, unzigzag, varint_rows, varints
-from txbroker.wire.records import RECORDS_MAX
+from txbroker.wire.record_loops import RECORDS_MAX
 from txbroker.wire.varint import read_varint
 
 LOCKSTEP_MIN = 24  # batches: with fewer it is faster to walk one batch after the other
