@@ -246,7 +246,10 @@ def _read(address: str, topic: str, partition: int) -> list[str]:
         if error is None or error.code() != KafkaError._PARTITION_EOF:
             return False
         position = consumer.position([place])[0].offset
-        return bool(position >= consumer.get_watermark_offsets(place, PATIENCE_S, cached=False)[1])
+        try:
+            return bool(position >= consumer.get_watermark_offsets(place, PATIENCE_S, cached=False)[1])
+        except KafkaException:
+            return False  # brokers were killed and elect leaders: the client has to look for them again
 
     until(is_at_end, f"{topic}-{partition} is read to its end: no transaction is open")
     consumer.close()
