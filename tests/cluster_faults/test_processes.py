@@ -1,4 +1,4 @@
-"""The short form of `python -m tests.cluster_faults.processes`: each process, and all of them, are killed under load."""
+"""The short form of `python -m tests.cluster_faults.processes`: the server of the metadata, then all processes, are killed under load."""
 
 from __future__ import annotations
 
@@ -15,6 +15,6 @@ def test_no_anomaly(tmp_path: Path) -> None:
     cluster = ProcessCluster(tmp_path, 2)
     try:
         names = cluster.names()
-        run(cluster, [*([name] for name in names), names], full=False)
+        run(cluster, [names[:1], names], full=False)
     finally:
         cluster.close()

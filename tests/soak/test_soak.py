@@ -17,8 +17,8 @@ from tests.soak.soak import Soak
 
 @pytest.mark.process
 def test_a_short_soak(tmp_path: Path) -> None:
-    plan = Plan(30.0, secrets.token_hex(4))
-    print(f"to run this again: python -m tests.soak --hours 1/120 --seed {plan.seed}")
+    plan = Plan(20.0, secrets.token_hex(4))
+    print(f"to run this again: python -m tests.soak --hours 1/180 --seed {plan.seed}")
     verdict = Soak(tmp_path / "soak", plan).run()
     print(verdict)
     assert not verdict.faults

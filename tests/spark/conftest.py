@@ -94,6 +94,9 @@ def _settings(place: Path, java_options: tuple[str, ...]) -> dict[str, str]:
         "spark.driver.memory": "768m",
         "spark.sql.shuffle.partitions": "2",
         "spark.databricks.delta.snapshotPartitions": "2",
+        # Compiling each query takes longer than running it on a few rows; test_standalone.py and the commands compile theirs.
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         "spark.sql.warehouse.dir": str(place / "warehouse"),
         "spark.local.dir": str(place / "local"),
         # Two seconds of polling for new data would be most of a short streaming test.
