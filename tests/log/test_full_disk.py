@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +13,7 @@ from tests.log.support import NOW, append, end_transaction, open_log, rows
 from tests.support.fakes.disk_path import DiskPath
 from tests.support.fakes.faulty_disk import WRITES, FaultyDisk
 from txbroker.errors import NoSpace, OutOfResources, StorageError
+from txbroker.log.disk import OsDisk
 from txbroker.log.log import Log
 
 HOUR = 3_600_000
@@ -124,3 +127,34 @@ def test_a_failed_write_to_the_transaction_index_is_a_storage_error(directory: D
     assert not isinstance(caught.value, OutOfResources)
     log = open_log(directory, clean=False)
     assert [aborted.producer_id for aborted in log.aborted_transactions(0, 9)] == [7]
+
+
+def test_what_a_failed_append_leaves_is_removed_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A part of it is written, and cannot be removed at once. Recovery would remove the segments after one with such a part behind it."""
+    path = DiskPath(OsDisk(), str(tmp_path / "t-0"))
+    log = open_log(path)
+    append(log, b"first", leader_epoch=0)
+    pwrite = os.pwrite
+
+    def half(fd: int, data: memoryview, position: int) -> int:
+        if len(data) < 500:
+            raise OSError(errno.ENOSPC, "no space")
+        return pwrite(fd, data[:500], position)
+
+    def refused(fd: int, size: int) -> None:
+        raise OSError(errno.EIO, "refused")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", half)
+        patch.setattr(os, "ftruncate", refused)
+        with pytest.raises(NoSpace):
+            append(log, bytes(700), leader_epoch=0)
+        with pytest.raises(StorageError):
+            log.roll(NOW)
+        with pytest.raises(StorageError):
+            append(log, b"second", leader_epoch=0)
+    append(log, b"second", leader_epoch=0)
+    log.roll(NOW)
+    append(log, b"third", leader_epoch=0)
+    assert [row[-1] for row in rows(open_log(path))] == [row[-1] for row in rows(log)]
+    assert open_log(path).log_end_offset == 3

@@ -35,6 +35,9 @@ class File(Protocol):
     def append(self, data: Buffer) -> None:
         """Write all of `data` at the end. A failed or short write leaves the file as it was and raises StorageError."""
 
+    def cut_tail(self) -> None:
+        """Remove bytes after the end, which a failed append leaves if they cannot be removed at once. StorageError."""
+
     def pread(self, position: int, length: int) -> bytes:
         """At most `length` bytes from `position` on; fewer only at the end of the file."""
 
@@ -166,11 +169,12 @@ def storage_error(what: str, path: str, error: OSError) -> StorageError:
 class OsFile:
     """A `File` of the operating system. The descriptor is closed with the last reference."""
 
-    __slots__ = ("__weakref__", "_fd", "_syncs", "path", "size")
+    __slots__ = ("__weakref__", "_fd", "_has_tail", "_syncs", "path", "size")
 
     def __init__(self, path: str, syncs: SyncTimes | None = None, *, flags: int = os.O_RDWR | os.O_CREAT) -> None:
         self.path = path
         self._syncs = syncs
+        self._has_tail = False
         self._fd = -1
         try:
             self._fd = os.open(path, flags | os.O_CLOEXEC, 0o644)
@@ -179,12 +183,16 @@ class OsFile:
             raise storage_error("open", path, error) from error
 
     def append(self, data: Buffer) -> None:
+        if self._has_tail:
+            self.cut_tail()
         try:
             written = os.pwrite(self._fd, data, self.size)
             if written != len(data):
                 written = self._write_rest(data, written)
         except OSError as error:
-            self._cut_back()
+            self._has_tail = True
+            with contextlib.suppress(StorageError):  # the next append or roll tries again, or recovery removes the bytes
+                self.cut_tail()
             raise storage_error("write", self.path, error) from error
         self.size += written
 
@@ -195,10 +203,9 @@ class OsFile:
             written += os.pwrite(self._fd, view[written:], self.size + written)
         return written
 
-    def _cut_back(self) -> None:
-        # If this fails too, the bytes after `size` are a torn tail: the next append overwrites it, or recovery removes it.
-        with contextlib.suppress(OSError):
-            os.ftruncate(self._fd, self.size)
+    def cut_tail(self) -> None:
+        if self._has_tail:
+            self.truncate(self.size)
 
     def pread(self, position: int, length: int) -> bytes:
         try:
@@ -212,6 +219,7 @@ class OsFile:
         except OSError as error:
             raise storage_error("truncate", self.path, error) from error
         self.size = size
+        self._has_tail = False
 
     def sync(self) -> None:
         begun = time.monotonic()

@@ -220,6 +220,9 @@ class _FaultyFile:
         self.size = self._file.size
         self._disk.note("append", self.path)
 
+    def cut_tail(self) -> None:
+        self._file.cut_tail()
+
     def pread(self, position: int, length: int) -> bytes:
         self._disk.check("pread", self.path)
         return self._file.pread(position, length)

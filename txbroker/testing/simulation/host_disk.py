@@ -179,6 +179,9 @@ class _HostFile:
         finally:
             self.size = self._file.size
 
+    def cut_tail(self) -> None:
+        self._file.cut_tail()
+
     def pread(self, position: int, length: int) -> bytes:
         self._disk.read_check(self.path)
         return self._file.pread(position, length)

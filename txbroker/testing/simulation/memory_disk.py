@@ -122,6 +122,9 @@ class MemoryFile:
             raise storage_error("write", self.path, error) from error
         self.size += len(data)
 
+    def cut_tail(self) -> None:
+        pass
+
     def pread(self, position: int, length: int) -> bytes:
         return bytes(memoryview(self._inode.data)[position : position + length])
 
