@@ -25,7 +25,7 @@ SHOWN = (
     ("e2e", "p99", "producer to consumer, p99"),
     ("java-1024-131072", "MiB/s", "Kafka's ProducerPerformance, 1 KiB records"),
     ("java-consume", "MiB/s", "Kafka's ConsumerPerformance, 1 KiB records"),
-    ("time-lookup", "look-ups/s", "ListOffsets by time, requests/s"),
+    ("time-lookup", "look-ups/s", "look-ups by time, look-ups/s"),
     ("cleaner", "MB/s", "log cleaner"),
 )
 

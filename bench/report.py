@@ -150,7 +150,8 @@ def markdown(outcomes: Sequence[Outcome], settings: Settings) -> str:
         "|" + "---|" * len(HEADER),
         *("| " + " | ".join(row.cells()) + " |" for row in shown),
         "",
-        "Other processes on the machine slow one busy thread down more than many: the list of loads says how many cores others used.",
+        "Other processes on the machine slow txbroker's one thread down more than Kafka's many: the list of loads says how many cores "
+        "others used. In the cleaner's loads these are txbroker's own worker.",
         "",
         "How many times better than Kafka, on a logarithmic scale:",
         "",

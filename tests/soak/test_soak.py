@@ -1,4 +1,4 @@
-"""The short form of `make soak`: half a minute of it; and that its checks can fail."""
+"""The short form of `make soak`: 20 seconds of it; and that its checks can fail."""
 
 from __future__ import annotations
 

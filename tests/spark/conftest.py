@@ -94,7 +94,7 @@ def _settings(place: Path, java_options: tuple[str, ...]) -> dict[str, str]:
         "spark.driver.memory": "768m",
         "spark.sql.shuffle.partitions": "2",
         "spark.databricks.delta.snapshotPartitions": "2",
-        # Compiling each query takes longer than running it on a few rows; test_standalone.py and the commands compile theirs.
+        # Compiling each query takes longer than running it on a few rows; test_standalone.py and tests that start commands compile them.
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         "spark.sql.warehouse.dir": str(place / "warehouse"),

@@ -149,7 +149,7 @@ def test_compaction_check(jobs: dict[str, Ended]) -> None:
 
 
 def test_a_load_whose_executor_is_killed(cluster: Standalone, broker: Server, tmp_path: Path) -> None:
-    """The short form of `make crash-spark`: an executor is killed while the load reads, which does not end it."""
+    """A part of `make crash-spark`: an executor is killed while the load reads, and the load finishes."""
     loads = CrashTest(broker, cluster, tmp_path / "table", "delta", random.Random(1))
     assert "an executor was killed, and the load finished" in loads.round("executor", 0)
 

@@ -37,6 +37,7 @@ def points(count: int) -> list[tuple[str, str, int]]:
     return [(*POINTS[number % len(POINTS)], 1 + number // len(POINTS)) for number in range(count)]
 
 
+WATERMARKS_S = 5.0  # for one question; it is asked again
 PLACES = [("t", 0), ("t", 1), ("u", 0)]
 TRANSACTIONS_OF_A_PRODUCER = 7  # then a new one with the same id follows
 
@@ -238,16 +239,22 @@ def _read(address: str, topic: str, partition: int) -> list[str]:
     consumer.assign([place])
     values: list[str] = []
 
+    at_end = False
+
     def is_at_end() -> bool:
+        nonlocal at_end
         message = consumer.poll(0.1)
         error = None if message is None else message.error()
         if message is not None and error is None:
             values.append((message.value() or b"").decode())
-        if error is None or error.code() != KafkaError._PARTITION_EOF:
+            at_end = False
+        elif error is not None and error.code() == KafkaError._PARTITION_EOF:
+            at_end = True  # librdkafka says so once for an end
+        if not at_end:
             return False
         position = consumer.position([place])[0].offset
         try:
-            return bool(position >= consumer.get_watermark_offsets(place, PATIENCE_S, cached=False)[1])
+            return bool(position >= consumer.get_watermark_offsets(place, WATERMARKS_S, cached=False)[1])
         except KafkaException:
             return False  # brokers were killed and elect leaders: the client has to look for them again
 

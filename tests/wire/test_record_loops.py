@@ -137,7 +137,7 @@ def test_the_results_for_corrupted_records_are_equal(records: list[tuple[int, by
 
 @given(
     times=st.lists(st.integers(0, 2**40) | st.integers(0, 200), min_size=1, max_size=5),
-    codec=st.sampled_from([Codec.NONE, Codec.GZIP, Codec.SNAPPY]),
+    codec=st.sampled_from(list(Codec)),
     append_time=st.none() | st.integers(0, 200),
     low=st.integers(-5, 300) | LIMITS,
     first=st.integers(0, 10) | LIMITS,

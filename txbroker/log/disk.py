@@ -33,10 +33,13 @@ class File(Protocol):
     size: int
 
     def append(self, data: Buffer) -> None:
-        """Write all of `data` at the end. A failed or short write leaves the file as it was and raises StorageError."""
+        """Write all of `data` at the end. A failed or short write raises StorageError and leaves `size` as it was.
+
+        Bytes after `size` are removed at once, or by `cut_tail`, which the next append calls.
+        """
 
     def cut_tail(self) -> None:
-        """Remove bytes after the end, which a failed append leaves if they cannot be removed at once. StorageError."""
+        """Remove bytes after `size` that a failed append could not remove. StorageError."""
 
     def pread(self, position: int, length: int) -> bytes:
         """At most `length` bytes from `position` on; fewer only at the end of the file."""
@@ -191,7 +194,8 @@ class OsFile:
                 written = self._write_rest(data, written)
         except OSError as error:
             self._has_tail = True
-            with contextlib.suppress(StorageError):  # the next append or roll tries again, or recovery removes the bytes
+            with contextlib.suppress(OSError, StorageError):  # the next append, roll or close tries again; recovery removes what is left
+                self._has_tail = os.fstat(self._fd).st_size > self.size
                 self.cut_tail()
             raise storage_error("write", self.path, error) from error
         self.size += written

@@ -194,9 +194,10 @@ class Segment:
         return self._offset_index.count >= index_bytes_max // 8 or self._time_index.count >= index_bytes_max // 12 - 1
 
     def seal(self) -> bool:
-        """Complete the time index and write both indexes, at a roll and at a close; whether the files changed. StorageError.
+        """Complete the time index and write both indexes; whether the files changed. StorageError.
 
-        Nothing may be behind the last batch of a closed segment: recovery would take it for damage, and remove the segments after it.
+        Bytes that a failed append left are removed first: recovery would take them for damage in a closed segment, and remove the segments
+        after it.
         """
         if self._file is not None:
             self._file.cut_tail()

@@ -24,7 +24,7 @@ from txbroker.wire.batch import CODEC_MASK, LOG_APPEND_TIME, LOG_OVERHEAD, MAGIC
 from txbroker.wire.compression import CODECS, Codec, compress, decompress
 from txbroker.wire.records import INT64_MAX, Record
 
-# A wrapper with more messages is refused, as a batch with more than records.RECORDS_MAX records; reading a message takes five times as
+# A wrapper with more messages is refused, as a batch with more than record_loops.RECORDS_MAX records; reading a message takes five times as
 # long as a record. The default of max.message.bytes holds 40,000 of the smallest messages uncompressed.
 MESSAGES_MAX = 100_000
 
