@@ -148,7 +148,7 @@ def test_a_full_disk_is_named() -> None:
     full = broker_error("topic a was not created", 56, "cannot write /d/x: No space left on device")
     assert str(full) == (
         "topic a was not created: the broker's disk is full: cannot write /d/x: No space left on device (KAFKA_STORAGE_ERROR); "
-        "free space there: `txbroker delete-records`, then `txbroker log-cleaner --expire TOPIC` to remove the files at once"
+        "free space there: `txbroker delete-records`, then `txbroker log-cleaner --expire TOPIC`, for all but the active segments"
     )
     assert full.code == 56
     other = broker_error("it failed", 56, "/d is offline")

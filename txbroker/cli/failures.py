@@ -53,7 +53,7 @@ _ADVICE = {
 
 # Errors by which a broker refuses a setting of the command.
 _WRONG_USAGE = {ErrorCode.INVALID_TRANSACTION_TIMEOUT}
-_FREE_SPACE = "free space there: `txbroker delete-records`, then `txbroker log-cleaner --expire TOPIC` to remove the files at once"
+_FREE_SPACE = "free space there: `txbroker delete-records`, then `txbroker log-cleaner --expire TOPIC`, for all but the active segments"
 # The texts of ENOSPC and EDQUOT on Linux, in error messages of brokers.
 _NO_ROOM = ("No space left on device", "Disk quota exceeded")
 

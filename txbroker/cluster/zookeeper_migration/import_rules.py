@@ -92,10 +92,10 @@ def _identity_problems(cluster: ForeignCluster, found: FoundLogs) -> Iterable[st
 
 
 def _notes(cluster: ForeignCluster, found: FoundLogs, elsewhere: list[str]) -> Iterable[str]:
-    strangers = sorted({topic for topic, _ in found.logs if topic not in cluster.topics} - set(elsewhere))
-    if strangers:
+    unknown = sorted({topic for topic, _ in found.logs if topic not in cluster.topics} - set(elsewhere))
+    if unknown:
         yield (
-            f"{cluster.source} does not know {counted(strangers, 'topic')}: their logs do not change and are not served; move them away "
+            f"{cluster.source} does not know {counted(unknown, 'topic')}: their logs do not change and are not served; move them away "
             "before you create topics with these names"
         )
     opened = sum(log.open_transactions for log in found.logs.values())
