@@ -337,8 +337,8 @@ class Segment:
 
     def batch_at(self, offset: int) -> bytes:
         """The bytes of the batch that holds `offset`, or of the first one after it, unchecked; empty after the last one."""
-        place = self._places.get(offset) or self.locate(offset)
-        return b"" if place is None else (self._file or self.file).pread(*place)
+        place = self.locate(offset)
+        return b"" if place is None else self.file.pread(*place)
 
     def batches_from(self, offset: int) -> Iterator[Entry]:
         """The batches from the one on that holds `offset`, up to one that cannot be read."""

@@ -1,7 +1,7 @@
 """Offsets by timestamp (ListOffsets; KIP-79, KIP-734).
 
-A look-up reads one batch, or two if the log starts within a batch, because it runs in the logs' thread and batches may decompress to a
-thousand times their size.
+A look-up decompresses one batch, or two if the log starts within a batch, because it runs in the logs' thread and batches may decompress to
+a thousand times their size. A batch that holds anything unusual is read a second time.
 """
 
 from __future__ import annotations

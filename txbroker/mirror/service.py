@@ -38,7 +38,7 @@ _ADVICE = {
     ErrorCode.INVALID_TIMESTAMP: "raise message.timestamp.before.max.ms and message.timestamp.after.max.ms of the topic on the target",
     ErrorCode.NOT_ENOUGH_REPLICAS: "wait for replicas to come back, or lower min.insync.replicas on the target",
     ErrorCode.INVALID_RECORD: "compare cleanup.policy on both sides, as a compacted topic takes no record without a key; if the batch is "
-    "damaged on the source, delete the source's records before the offset after the batch (txbroker delete-records)",
+    "damaged on the source, delete the source's records up to and including it (txbroker delete-records)",
     ErrorCode.POLICY_VIOLATION: "see `txbroker mirror promote --help`",
 }
 

@@ -234,7 +234,7 @@ def find_time(data: Buffer, position: int, end: int, count: int, time_delta_min:
 def find_time_in_batch(data: bytes, timestamp: int, offset_min: int, unpacked_max: int) -> tuple[int, int, int] | None:
     """Timestamp, offset and leader epoch of the first record of `timestamp` or later at `offset_min` or above in the batch `data`.
 
-    None: the batch has none, or holds something unusual. Both take the usual way (`log/time_lookup.py`).
+    None: the batch has none, or holds something unusual, which takes the usual way (`log/time_lookup.py`).
     """
     if len(data) < HEADER_SIZE:
         return None
