@@ -77,19 +77,19 @@ SEEDS ?= 1000
 FIRST ?= 1
 
 sim: $(VENV)/.installed-tests  ## run whole clusters in a deterministic simulation (SEEDS=1000 FIRST=1)
-	@$(BIN)/python -m txbroker.testing.simulation --seeds $(SEEDS) --first $(FIRST)
+	@$(BIN)/python -m simulation --seeds $(SEEDS) --first $(FIRST)
 
 sim-bugs: $(VENV)/.installed-tests  ## switch each deliberate bug on, and require that the simulation finds it
-	@$(BIN)/python -m txbroker.testing.simulation --bugs
+	@$(BIN)/python -m simulation --bugs
 
 unit: $(VENV)/.installed-tests  ## run the tests that start no process (WORKERS=2 ARGS=...)
 	@$(PYTEST) -q -m 'not process' $(ARGS)
 
-TYPED_TESTS := compat crash dump fakes fuzz metrics overload soak support testing transactions
+TYPED_TESTS := compat crash dump fakes fuzz histories metrics overload soak support transactions
 
 lint: $(VENV)/.installed-tests  ## check the code with ruff and mypy --strict
 	@$(BIN)/ruff check .
-	@$(BIN)/mypy txbroker $(TYPED_TESTS:%=tests/%) bench compat docs
+	@$(BIN)/mypy txbroker simulation $(TYPED_TESTS:%=tests/%) bench compat docs
 
 generated: $(VENV)/bin/python  ## write txbroker/wire/record_loops.py from record_loops_source.py
 	@$(BIN)/python -m txbroker.wire.inline_varints < txbroker/wire/record_loops_source.py > $@.tmp

@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from simulation.memory_disk import MemoryDisk
 from tests.support.broker import BrokerProcess
 from tests.support.cache import Missing
 from tests.support.cluster import Cluster
 from tests.support.fakes.disk_path import DiskPath
 from tests.support.kafka import KafkaOldProcess, KafkaProcess
 from tests.support.server import Server, ServerFailed
-from txbroker.testing.simulation.memory_disk import MemoryDisk
 
 KINDS: dict[str, type[Server]] = {kind.kind: kind for kind in (BrokerProcess, KafkaProcess, KafkaOldProcess)}
 # A test that uses one of these starts a process.

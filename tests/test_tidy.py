@@ -15,6 +15,7 @@ from txbroker.cli.main import COMMANDS
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "txbroker"
+SIMULATION = ROOT / "simulation"
 
 RANKS = {
     "errors": 0, "names": 0, "clock": 0, "config": 0, "purgatory": 0, "action_queue": 0,
@@ -26,7 +27,7 @@ RANKS = {
     "transport": 6, "connection": 6, "turn_requests": 6, "broker": 6, "maintenance": 6, "metrics": 6,
     "tap": 7, "signals": 7, "startup": 7, "supervisor": 7, "log_output": 7, "cleaner_process": 7, "guard_process": 7,
     "garbage_collection": 7, "child_processes": 7, "broker_processes": 7, "tree_process": 7,
-    "cli": 8, "spark": 8, "testing": 8, "__main__": 8,
+    "cli": 8, "spark": 8, "simulation": 9, "__main__": 8,
 }  # fmt: skip
 WITHOUT_TWISTED = ("wire", "log", "client", "errors", "names", "clock", "config", "spark")
 TWISTED_CLIENT = "txbroker.client.twisted_connection"  # the brokers' own connections
@@ -36,9 +37,9 @@ OUTSIDE = ("tap.py", "signals.py", "startup.py", "supervisor.py", "cleaner_proce
            "client/blocking_connection.py", "client/coordinator_connection.py", "client/pipelined_connection.py",
            "client/topic_metadata.py", "client/topic_reader.py", "log/disk.py", "log/cleaner/worker.py",
            "cluster/tree/sqlite.py", "cluster/tree/sqlite_file.py", "cluster/tree/kazoo_session.py",
-           "cluster/tree/session_guard.py", "cluster/tree/zookeeper_tls.py", "testing/simulation/__main__.py", "testing/simulation/run.py",
-           "testing/simulation/chance.py", "testing/simulation/memory_disk.py", "testing/simulation/memory_names.py",
-           "testing/simulation/host_disk.py")  # fmt: skip
+           "cluster/tree/session_guard.py", "cluster/tree/zookeeper_tls.py", "simulation/__main__.py", "simulation/run.py",
+           "simulation/chance.py", "simulation/memory_disk.py", "simulation/memory_names.py",
+           "simulation/host_disk.py")  # fmt: skip
 # What leads there: nobody else imports it.
 WAYS_OUT = {
     "asyncio", "concurrent", "fcntl", "glob", "io", "mmap", "multiprocessing", "os", "pathlib", "resource", "secrets", "select", "shutil",
@@ -56,8 +57,8 @@ BANNED_CALLS = {"open", "print", "input", "Random", "random.Random", "random.Sys
 # Entry points, which nothing imports, the metadata tree of tests, the source of a generated module, and what tests run.
 ENTRIES = {"txbroker.__main__", "txbroker.log.cleaner.worker", "txbroker.tap", "txbroker.cli.main",
            "txbroker.tree_process", "txbroker.cluster.tree.memory", "txbroker.cluster.tree.session_guard",
-           "txbroker.wire.inline_varints", "txbroker.wire.record_loops_source", "txbroker.testing.histories",
-           "txbroker.testing.simulation.__main__"}  # fmt: skip
+           "txbroker.wire.inline_varints", "txbroker.wire.record_loops_source", "simulation.histories",
+           "simulation.__main__"}  # fmt: skip
 MODULE_LINES_MAX = 600
 # What was to be done, and places of one machine.
 LEFT = re.compile(r"\b(TO" r"DO|FIX" r"ME|X" r"XX)\b|((?<![\w.}/])|file://)/(home|root|work|Users)/|(?<![\w.}/])/tmp/(?!kafka-logs)")
@@ -77,7 +78,7 @@ COUNTED = re.compile(
     r"(topics|partitions|brokers|members|groups|records|batches|segments|logs|keys|offsets|replicas|entries|producers|connections|times)\b"
 )
 UNCLEAR_HERE = ("CONTRIBUTING.md",)  # lists them
-MODULES = sorted(PACKAGE.rglob("*.py"))
+MODULES = sorted([*PACKAGE.rglob("*.py"), *SIMULATION.rglob("*.py")])
 
 
 def name_of(path: Path) -> str:
@@ -86,7 +87,14 @@ def name_of(path: Path) -> str:
 
 
 def package_of(module: str) -> str:
-    return module.split(".")[1] if "." in module else ""
+    """The package that has a rank: the second part of a module's name, and the simulation as a whole."""
+    parts = module.split(".")
+    return parts[1] if parts[0] == "txbroker" and len(parts) > 1 else parts[0]
+
+
+def inside_path(path: Path) -> str:
+    """A module's path as the lists above have it: below `txbroker/`, or below the checkout."""
+    return path.relative_to(PACKAGE if path.is_relative_to(PACKAGE) else ROOT).as_posix()
 
 
 def imports(tree: ast.AST) -> Iterator[tuple[str, int]]:
@@ -111,7 +119,7 @@ def rank_problems(module: str, tree: ast.AST) -> list[str]:
     own = RANKS[package_of(module)]
     for imported, line in imports(tree):
         package = package_of(imported)
-        if imported.startswith("txbroker.") and package in RANKS and RANKS[package] > own:
+        if imported.startswith(("txbroker.", "simulation")) and package in RANKS and RANKS[package] > own:
             problems.append(f"{module}:{line}: rank {own} imports {imported} of rank {RANKS[package]}")
     return problems
 
@@ -208,6 +216,7 @@ def test_the_packages_of_commands_do_not_import_each_other() -> None:
 def test_the_checks_can_fail() -> None:
     assert rank_problems("txbroker.log.log", ast.parse("from txbroker.api.fetch import FetchHandler"))
     assert rank_problems("txbroker.wire.batch", ast.parse("import txbroker.log.log"))
+    assert rank_problems("txbroker.cli.main", ast.parse("from simulation.world import World"))
     assert not rank_problems("txbroker.api.fetch", ast.parse("from txbroker.log.log import Log"))
     for source in ("import time", "from time import time", "import os.path", "from random import random", "import random", "open('x')",
                    "from threading import Thread", "def f():\n  from twisted.internet import reactor", "print(1)", "x = Random(1)"):
@@ -271,12 +280,12 @@ def test_lower_packages_do_not_import_twisted() -> None:
 
 
 def test_only_marked_places_touch_the_outside() -> None:
-    inside = [path for path in MODULES if not str(path.relative_to(PACKAGE)).startswith(OUTSIDE)]
+    inside = [path for path in MODULES if not inside_path(path).startswith(OUTSIDE)]
     assert [problem for path in inside for problem in outside_problems(name_of(path), parsed(path))] == []
 
 
 def test_only_marked_modules_read_the_wall_clock() -> None:
-    found = {path.relative_to(PACKAGE).as_posix(): clock_problems(name_of(path), parsed(path)) for path in MODULES}
+    found = {inside_path(path): clock_problems(name_of(path), parsed(path)) for path in MODULES}
     assert [problem for name, problems in found.items() if not name.startswith(WALL_CLOCK) for problem in problems] == []
     reactors = [problem for name, problems in found.items() if name != TAKES_REACTOR for problem in problems if problem.endswith("reactor")]
     assert reactors == [], "tap.monotonic_reactor returns it"

@@ -9,6 +9,7 @@ import pytest
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 
+from simulation.workers import one_by_one
 from tests.api.lone_broker import alone, no_transactions
 from tests.api.responses import later, message
 from tests.log_directories.support import IDENTITY, NOW
@@ -36,7 +37,6 @@ from txbroker.log.log_config import LogConfig
 from txbroker.log.producers import BATCHES_REMEMBERED
 from txbroker.names import OFFSETS_TOPIC
 from txbroker.purgatory import Purgatory
-from txbroker.testing.simulation.workers import one_by_one
 from txbroker.wire.compression import Codec
 from txbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from txbroker.wire.messages.leader_and_isr import LeaderAndIsrPartitionState, LeaderAndIsrRequest, LeaderAndIsrTopicState

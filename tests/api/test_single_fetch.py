@@ -11,6 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from twisted.internet.task import Clock
 
+from simulation.memory_disk import MemoryDisk
 from tests.api.lone_broker import alone
 from tests.api.responses import frame, message
 from tests.log.support import NOW
@@ -30,7 +31,6 @@ from txbroker.log.log_results import Origin
 from txbroker.log.region import Region
 from txbroker.names import TopicPartition
 from txbroker.purgatory import Purgatory
-from txbroker.testing.simulation.memory_disk import MemoryDisk
 from txbroker.wire.control import Marker, build_marker
 from txbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from txbroker.wire.records import Record, build

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.internet.task import Clock
 
+from simulation.memory_disk import MemoryDisk
 from tests.cleaner.workers import CleanerWorkers
 from tests.log.support import rows
 from tests.log_directories.support import NOW, T0, DirectoryHarness
@@ -29,7 +30,6 @@ from txbroker.log.log import Log
 from txbroker.log.log_results import Origin
 from txbroker.maintenance.cleaning_schedule import Schedule
 from txbroker.maintenance.log_cleaner import LogCleaner
-from txbroker.testing.simulation.memory_disk import MemoryDisk
 from txbroker.wire.records import Record, build
 
 BACKOFF_S = 15.0

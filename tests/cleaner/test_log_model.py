@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from simulation.memory_disk import MemoryDisk
 from tests.cleaner.logs import SETTINGS
 from tests.log.support import NOW, Row, end_transaction, open_log, rows
 from tests.support.fakes.disk_path import DiskPath
@@ -19,7 +20,6 @@ from txbroker.log.cleaner.compaction_order import CompactionOrder
 from txbroker.log.cleaner.compaction_pass import run_job
 from txbroker.log.log import Log
 from txbroker.log.producers import BATCHES_REMEMBERED
-from txbroker.testing.simulation.memory_disk import MemoryDisk
 from txbroker.wire.compression import Codec
 from txbroker.wire.records import Record, build
 

@@ -12,6 +12,7 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
+from simulation.memory_disk import MemoryDisk
 from tests.api.lone_broker import alone, no_quota
 from tests.api.responses import later, message
 from tests.log.support import NOW, PARTITION, batch, entries
@@ -28,7 +29,6 @@ from txbroker.log.log import Log
 from txbroker.log.log_config import LogConfig
 from txbroker.names import TopicPartition
 from txbroker.purgatory import Purgatory
-from txbroker.testing.simulation.memory_disk import MemoryDisk
 from txbroker.wire.codec import decode, encode_bytes
 from txbroker.wire.messages.fetch import FetchRequest
 from txbroker.wire.messages.list_offsets import ListOffsetsRequest

@@ -13,6 +13,7 @@ from typing import Any
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 
+from simulation.memory_disk import MemoryDisk
 from tests.api.lone_broker import no_client_quotas
 from tests.api.responses import later, message
 from tests.log.support import NOW, batch
@@ -40,7 +41,6 @@ from txbroker.cluster.replication_quota import ReplicationQuota
 from txbroker.errors import ErrorCode
 from txbroker.names import TopicPartition
 from txbroker.purgatory import Purgatory
-from txbroker.testing.simulation.memory_disk import MemoryDisk
 from txbroker.transactions.verification import TransactionVerifier
 from txbroker.wire.codec import decode, encode_bytes
 from txbroker.wire.messages.delete_records import DeleteRecordsRequest

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from simulation.memory_disk import MemoryDisk
 from tests.log.support import NOW, PLENTY, batch, open_log
 from tests.support.fakes.disk_path import DiskPath
 from tests.support.fakes.faulty_disk import WRITES, FaultyDisk
@@ -16,7 +17,6 @@ from txbroker.cluster.partition import Isolation, Leadership, Partition, Replica
 from txbroker.cluster.pending_append import PendingAppend
 from txbroker.errors import BrokerError, ErrorCode, StorageError
 from txbroker.log.log import Log
-from txbroker.testing.simulation.memory_disk import MemoryDisk
 
 OWN, OTHER, THIRD = 1, 2, 3
 LAG_S = 10.0

@@ -12,6 +12,13 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
+from simulation.chance import stream
+from simulation.ensemble import Ensemble
+from simulation.hosts import SimulatedThreads
+from simulation.network import Network
+from simulation.process import Process
+from simulation.scheduler import Scheduler
+from simulation.zookeeper_session import SimulatedSession
 from tests.cluster.tree_pipe import connected
 from tests.support.fakes.turns import Turns
 from tests.support.waiting import PATIENCE_S
@@ -39,13 +46,6 @@ from txbroker.cluster.tree.memory import MemoryTrees
 from txbroker.cluster.tree.sqlite import SqliteTrees, open_sqlite_tree
 from txbroker.cluster.tree.tree_server import TreeServer
 from txbroker.cluster.tree.zookeeper import open_zookeeper_tree
-from txbroker.testing.simulation.chance import stream
-from txbroker.testing.simulation.ensemble import Ensemble
-from txbroker.testing.simulation.hosts import SimulatedThreads
-from txbroker.testing.simulation.network import Network
-from txbroker.testing.simulation.process import Process
-from txbroker.testing.simulation.scheduler import Scheduler
-from txbroker.testing.simulation.zookeeper_session import SimulatedSession
 
 
 class Harness:

@@ -21,6 +21,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from simulation.histories import check, from_line
 from tests.cluster_faults import faults
 from tests.cluster_faults.journal import FILE
 from tests.cluster_faults.rounds import OVERRIDES, plan, run, tracebacks
@@ -31,7 +32,6 @@ from tests.support.cluster import Cluster
 from tests.support.kafka import KafkaMember
 from tests.support.network import Network
 from tests.support.server import ServerFailed
-from txbroker.testing.histories import check, from_line
 
 CLIENT_LOGS = "clients.log"
 ROUND_MINUTES = 10.0

@@ -11,9 +11,9 @@ from kafka import TopicPartition as PythonTopicPartition
 from kafka.errors import CommitFailedError, KafkaConnectionError, UnknownBrokerIdError
 from kafka.errors import KafkaError as PythonKafkaError
 
+from simulation.histories import Assign, Commit, FetchedCommit, Outcome, Poll
 from tests.cluster_faults.client import FaultClient
 from tests.cluster_faults.journal import Journal, now
-from txbroker.testing.histories import Assign, Commit, FetchedCommit, Outcome, Poll
 
 POLL_S = 0.2
 NO_OFFSET = -1

@@ -7,11 +7,11 @@ from collections.abc import Iterable
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from simulation.histories import Commit, Operation, Outcome, Poll
 from tests.cluster_faults.consuming import ConfluentConsuming
 from tests.cluster_faults.journal import Journal, now
 from tests.cluster_faults.transactions import TOPIC, TransactionalProducing
 from tests.crash.ledger import Lost
-from txbroker.testing.histories import Commit, Operation, Outcome, Poll
 
 GROUP = "copiers"
 _OF = ":"  # in the name of a copy, before the partition and the offset of its original

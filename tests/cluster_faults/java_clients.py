@@ -5,13 +5,13 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+from simulation.histories import from_line
 from tests.cluster_faults.client import FaultClient
 from tests.cluster_faults.journal import Journal
 from tests.crash.ledger import Lost
 from tests.support import java
 from tests.support.cache import KAFKA_NEW
 from tests.support.waiting import PATIENCE_S
-from txbroker.testing.histories import from_line
 
 JAVA_CLIENT = Path(__file__).parent / "JavaClient.java"
 

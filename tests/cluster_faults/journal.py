@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from threading import Lock
 
-from txbroker.testing.histories import Anomaly, Commit, Operation, Outcome, Poll, Send, check, to_line
+from simulation.histories import Anomaly, Commit, Operation, Outcome, Poll, Send, check, to_line
 
 FILE = "history.jsonl"
 

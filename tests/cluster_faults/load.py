@@ -11,6 +11,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
 
+from simulation.histories import Complete, Poll
 from tests.cluster_faults import transactions
 from tests.cluster_faults.client import FaultClient
 from tests.cluster_faults.consuming import ConfluentConsuming, Consuming, KafkaPythonConsuming, name_of
@@ -23,7 +24,6 @@ from tests.crash.ledger import Lost
 from tests.support import java
 from tests.support.cache import CHECKOUT
 from tests.support.cluster import Cluster
-from txbroker.testing.histories import Complete, Poll
 
 TOPIC = "faults"
 PARTITIONS = 6

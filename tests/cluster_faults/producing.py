@@ -9,11 +9,11 @@ from typing import Any
 from confluent_kafka import Producer
 from kafka import KafkaProducer
 
+from simulation.histories import Outcome, Send
 from tests.cluster_faults.client import FaultClient
 from tests.cluster_faults.journal import Journal, now
 from tests.crash.ledger import Lost
 from tests.support.waiting import PATIENCE_S
-from txbroker.testing.histories import Outcome, Send
 
 # Clients go on for so long; a test that fails ends before.
 DELIVERY_TIMEOUT_MS = 600_000

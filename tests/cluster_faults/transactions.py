@@ -10,6 +10,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from kafka.protocol.metadata import ApiVersionsRequest
 
+from simulation.histories import Assign, Complete, End, Outcome, Poll, Send
 from tests.cluster_faults.client import FaultClient
 from tests.cluster_faults.consuming import POLL_S, name_of
 from tests.cluster_faults.journal import Journal, now
@@ -17,7 +18,6 @@ from tests.cluster_faults.producing import NO_OFFSET, PAUSE_S
 from tests.support.cluster import Cluster
 from tests.support.raw import RawConnection
 from tests.support.waiting import PATIENCE_S
-from txbroker.testing.histories import Assign, Complete, End, Outcome, Poll, Send
 
 TOPIC = "transactions"
 PARTITIONS = 3

@@ -11,9 +11,9 @@ import secrets
 import sys
 from collections import Counter
 
+from simulation.memory_disk import MemoryDisk
 from tests.damage.sweep import DAMAGES, make_template, sweep
 from tests.support.fakes.disk_path import DiskPath
-from txbroker.testing.simulation.memory_disk import MemoryDisk
 
 
 def main() -> int:

@@ -6,9 +6,9 @@ import secrets
 
 import pytest
 
+from simulation.memory_disk import MemoryDisk
 from tests.damage.sweep import DAMAGES, Damage, Rows, make_template, sweep, unreadable
 from tests.support.fakes.disk_path import DiskPath
-from txbroker.testing.simulation.memory_disk import MemoryDisk
 
 
 @pytest.fixture(scope="module")

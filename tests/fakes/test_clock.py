@@ -14,13 +14,13 @@ from twisted.internet.error import AlreadyCalled, AlreadyCancelled
 from twisted.internet.task import Clock
 from twisted.logger import LogEvent, globalLogPublisher
 
+from simulation.chance import stream
+from simulation.network import Network
+from simulation.process import Process
+from simulation.scheduler import Scheduler
 from tests.support.fakes.process_clock import ProcessClock
 from tests.support.fakes.reactor import FakeReactor
 from tests.support.running_reactor import RunningReactor
-from txbroker.testing.simulation.chance import stream
-from txbroker.testing.simulation.network import Network
-from txbroker.testing.simulation.process import Process
-from txbroker.testing.simulation.scheduler import Scheduler
 
 SOON_S = 0.01  # the simulation makes calls without a delay within this time
 

@@ -16,12 +16,12 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
+from simulation.memory_disk import MemoryDisk
 from tests.support.fakes.disk_path import DiskPath
 from tests.support.fakes.faulty_disk import CHANGES, WRITES, FaultyDisk, Killed
 from txbroker.errors import NoSpace, StorageError
 from txbroker.log.disk import Disk, OsDisk
 from txbroker.log.region import EMPTY, Region
-from txbroker.testing.simulation.memory_disk import MemoryDisk
 
 Folder = tuple[Disk, str]
 

@@ -8,15 +8,15 @@ from typing import Any, Protocol
 import pytest
 from twisted.python.failure import Failure
 
+from simulation.chance import stream
+from simulation.hosts import SimulatedThreads
+from simulation.network import Network
+from simulation.process import Process
+from simulation.scheduler import Scheduler
+from simulation.workers import SimulatedWorkers
 from tests.fakes.service_world import ServiceWorld
 from tests.support.zookeeper_threads import QueuedThreads
 from txbroker.cluster.tree.zookeeper import Threads
-from txbroker.testing.simulation.chance import stream
-from txbroker.testing.simulation.hosts import SimulatedThreads
-from txbroker.testing.simulation.network import Network
-from txbroker.testing.simulation.process import Process
-from txbroker.testing.simulation.scheduler import Scheduler
-from txbroker.testing.simulation.workers import SimulatedWorkers
 
 
 class Kind(Protocol):

@@ -11,13 +11,13 @@ import pytest
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.python.failure import Failure
 
+from simulation.chance import stream
+from simulation.workers import SimulatedWorkers, one_by_one
 from tests.fakes.service_world import ServiceWorld
 from tests.support.fakes.reactor import FakeReactor
 from tests.support.fakes.turns import Turns
 from tests.support.fakes.worker import JobWorker, Worker
 from txbroker.log.directories import RunAll
-from txbroker.testing.simulation.chance import stream
-from txbroker.testing.simulation.workers import SimulatedWorkers, one_by_one
 
 
 class Workers(Protocol):

@@ -16,6 +16,7 @@ import twisted.internet
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
+from simulation.memory_disk import MemoryDisk
 from tests.fakes.service_world import ServiceWorld
 from tests.support.fakes.reactor import FakeReactor
 from tests.support.fakes.world import fake_world
@@ -25,7 +26,6 @@ from txbroker.broker.world import World
 from txbroker.config.load import load_broker_config
 from txbroker.config.properties import parse_overrides
 from txbroker.tap import monotonic_reactor
-from txbroker.testing.simulation.memory_disk import MemoryDisk
 
 
 class Surroundings(Protocol):

@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
+from simulation.memory_disk import MemoryDisk
 from tests.fuzz.frames import Pick, mutated, one_of
 from tests.fuzz.frames import batches as samples
 from tests.wire.record_samples import batches
@@ -18,7 +19,6 @@ from txbroker.log.log import Log
 from txbroker.log.log_config import LogConfig
 from txbroker.log.log_results import Origin
 from txbroker.names import TopicPartition
-from txbroker.testing.simulation.memory_disk import MemoryDisk
 from txbroker.wire import batch, control, conversion, entries, legacy, records
 from txbroker.wire.compression import Codec, compress, decompress
 from txbroker.wire.records import Record

@@ -15,6 +15,7 @@ from twisted.internet.address import IPv4Address
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
+from simulation.memory_disk import MemoryDisk
 from tests.fuzz import frames
 from tests.fuzz.frames import Served
 from tests.support.fakes.reactor import FakeReactor
@@ -25,7 +26,6 @@ from txbroker.broker.world import World
 from txbroker.config.load import load_broker_config
 from txbroker.config.properties import parse_overrides
 from txbroker.connection import Connection
-from txbroker.testing.simulation.memory_disk import MemoryDisk
 from txbroker.wire.codec import decode, encode_bytes
 from txbroker.wire.headers import request_prefix
 from txbroker.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest

@@ -13,6 +13,8 @@ from typing import Any
 from twisted.internet.defer import Deferred, fail, maybeDeferred, succeed
 from twisted.python.failure import Failure
 
+from simulation.memory_disk import MemoryDisk
+from simulation.workers import SimulatedWorkers
 from tests.api.lone_broker import alone, no_quota
 from tests.api.responses import later, message
 from tests.log_directories.support import NOW, DirectoryHarness
@@ -42,8 +44,6 @@ from txbroker.groups.coordinator import GroupCoordinator
 from txbroker.groups.group_config import GroupConfig
 from txbroker.names import OFFSETS_TOPIC, coordinator_partition
 from txbroker.purgatory import Purgatory
-from txbroker.testing.simulation.memory_disk import MemoryDisk
-from txbroker.testing.simulation.workers import SimulatedWorkers
 from txbroker.wire.codec import decode, encode_bytes
 from txbroker.wire.compression import Codec
 from txbroker.wire.messages.fetch import FetchRequest

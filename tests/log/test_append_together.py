@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from simulation.memory_disk import MemoryDisk
 from tests.log.support import NOW, batch, open_log, values
 from tests.support.fakes.disk_path import DiskPath
 from tests.support.fakes.faulty_disk import WRITES, FaultyDisk
@@ -17,7 +18,6 @@ from txbroker.errors import BrokerError, StorageError
 from txbroker.log.index_file import PENDING_BYTES_MAX
 from txbroker.log.log import Log
 from txbroker.log.log_results import Appended
-from txbroker.testing.simulation.memory_disk import MemoryDisk
 from txbroker.wire import legacy
 from txbroker.wire.batch import seal
 from txbroker.wire.compression import Codec

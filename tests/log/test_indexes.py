@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from simulation.memory_disk import MemoryDisk
 from tests.log.support import NOW, append, corrupt, fill, open_log, rows, values
 from tests.support.fakes.disk_path import DiskPath
 from tests.support.fakes.faulty_disk import FaultyDisk
@@ -17,7 +18,6 @@ from txbroker.log.log_results import AbortedTransaction
 from txbroker.log.offset_index import OffsetIndex
 from txbroker.log.time_index import TimeIndex
 from txbroker.log.txn_index import TxnIndex
-from txbroker.testing.simulation.memory_disk import MemoryDisk
 
 BASE = 1_000_000
 STEPS = st.lists(

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from simulation.memory_disk import MemoryDisk
 from tests.log.support import NOW, append, open_log
 from tests.support.fakes.disk_path import DiskPath
 from txbroker.log.leader_epochs import LeaderEpochs
-from txbroker.testing.simulation.memory_disk import MemoryDisk
 
 
 def made(path: DiskPath, *entries: tuple[int, int]) -> LeaderEpochs:

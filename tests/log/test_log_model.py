@@ -8,10 +8,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from simulation.memory_disk import MemoryDisk
 from tests.log.support import NOW, Row, append, open_log, rows
 from tests.support.fakes.disk_path import DiskPath
 from txbroker.log.log import Log
-from txbroker.testing.simulation.memory_disk import MemoryDisk
 from txbroker.wire.compression import Codec
 
 

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from simulation.memory_disk import MemoryDisk
 from tests.log.support import NOW, append, batch, open_log, rows
 from tests.support.fakes.disk_path import DiskPath
 from txbroker.log import time_lookup
 from txbroker.log.log import Log
 from txbroker.log.log_results import Origin
-from txbroker.testing.simulation.memory_disk import MemoryDisk
 from txbroker.wire import batch as batches_of
 from txbroker.wire.compression import Codec
 from txbroker.wire.records import first_of_time

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from simulation.memory_disk import MemoryDisk
 from tests.log.support import NOW, append, batch, committed_rows, corrupt, end_transaction, marker, names, open_log, values
 from tests.support.fakes.disk_path import DiskPath
 from txbroker.errors import BrokerError, CorruptRecords, ErrorCode
@@ -16,7 +17,6 @@ from txbroker.log.log import Log
 from txbroker.log.log_results import Appended, Origin
 from txbroker.log.producer_snapshots import format_snapshot, parse_snapshot
 from txbroker.log.producers import BATCHES_REMEMBERED, NO_OFFSET, REPEATABLE_MS, SEQUENCE_MAX, ProducerBatch, ProducerState
-from txbroker.testing.simulation.memory_disk import MemoryDisk
 from txbroker.wire.batch import stamp
 
 ID = 4000

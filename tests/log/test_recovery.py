@@ -7,11 +7,11 @@ import random
 
 import pytest
 
+from simulation.memory_disk import MemoryDisk
 from tests.log.support import NOW, append, batch, corrupt, end_transaction, entries, fill, headers, names, open_log, rows, values
 from tests.support.fakes.disk_path import DiskPath
 from tests.support.fakes.faulty_disk import FaultyDisk, Killed
 from txbroker.log.log import Log
-from txbroker.testing.simulation.memory_disk import MemoryDisk
 
 CHANCE = random.Random(7)
 

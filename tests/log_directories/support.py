@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from simulation.workers import one_by_one
 from tests.support.fakes.disk_path import DiskPath, on_disk
 from tests.support.fakes.faulty_disk import FaultyDisk
 from tests.support.fakes.worker import Worker
@@ -15,7 +16,6 @@ from txbroker.log.log import Log
 from txbroker.log.log_config import LogConfig
 from txbroker.log.meta_properties import Identity
 from txbroker.names import TopicPartition
-from txbroker.testing.simulation.workers import one_by_one
 from txbroker.wire.records import Record, build
 
 NOW = 1_700_000_000_000

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from simulation.workers import one_by_one
 from tests.log_directories.support import IDENTITY, NOW, T0, T1, U0, DirectoryHarness, append, zero_watermark
 from tests.support.fakes.disk_path import DiskPath, on_disk
 from txbroker.errors import ErrorCode, StorageError
 from txbroker.names import TopicPartition
-from txbroker.testing.simulation.workers import one_by_one
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "kafka-3.9.1" / "data"
 

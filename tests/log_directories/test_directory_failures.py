@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from simulation.memory_disk import MemoryDisk
 from tests.log_directories.support import NOW, T0, T1, U0, DirectoryHarness, append
 from tests.support.fakes.disk_path import DiskPath
 from tests.support.fakes.faulty_disk import FaultyDisk
@@ -16,7 +17,6 @@ from txbroker.log.directory import ROOM_BYTES
 from txbroker.log.flush import FlushPlan
 from txbroker.log.log_expiry import Expired
 from txbroker.names import TopicPartition
-from txbroker.testing.simulation.memory_disk import MemoryDisk
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "kafka-3.9.1" / "data"
 

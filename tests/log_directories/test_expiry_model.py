@@ -6,14 +6,14 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from simulation.memory_disk import MemoryDisk
+from simulation.workers import one_by_one
 from tests.log.support import rows
 from tests.log_directories.support import IDENTITY, NOW, T0, DirectoryHarness
 from tests.support.fakes.disk_path import DiskPath
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.log.log import Log
 from txbroker.log.log_expiry import Expired, lag_ms
-from txbroker.testing.simulation.memory_disk import MemoryDisk
-from txbroker.testing.simulation.workers import one_by_one
 from txbroker.wire.compression import Codec
 from txbroker.wire.records import Record, build
 

@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
+from simulation.workers import one_by_one
 from tests.log_directories.support import IDENTITY, NOW, DirectoryHarness, append, content
 from tests.support.fakes.disk_path import DiskPath
 from txbroker.errors import StartInterrupted
 from txbroker.log.clean_shutdown import FILE_NAME as CLEAN
 from txbroker.names import TopicPartition
-from txbroker.testing.simulation.workers import one_by_one
 
 PARTITIONS = [TopicPartition("t", number) for number in range(3)]
 SEGMENTS = 4

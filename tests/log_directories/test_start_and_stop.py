@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from simulation.workers import one_by_one
 from tests.log_directories.support import IDENTITY, T0, T1, TOPIC_ID, U0, DirectoryHarness, append, content
 from tests.support.fakes.disk_path import DiskPath, on_disk
 from txbroker.errors import StartError
 from txbroker.log.meta_properties import Identity
 from txbroker.names import TopicPartition
-from txbroker.testing.simulation.workers import one_by_one
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "kafka-3.9.1" / "data"
 

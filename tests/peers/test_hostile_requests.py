@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.internet.task import Clock
 
+from simulation.memory_disk import MemoryDisk
 from tests.cluster.brokers import FakeCluster
 from tests.cluster.test_replicas import ReplicasHarness
 from tests.fuzz import frames
@@ -32,7 +33,6 @@ from txbroker.connection import Connection
 from txbroker.errors import ProtocolError
 from txbroker.names import parse_partition_directory
 from txbroker.purgatory import Purgatory
-from txbroker.testing.simulation.memory_disk import MemoryDisk
 from txbroker.wire.codec import decode, decoder, encode_bytes
 from txbroker.wire.fieldkinds import resolve
 from txbroker.wire.headers import request_prefix

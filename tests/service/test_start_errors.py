@@ -9,6 +9,7 @@ from typing import Any
 from twisted.internet.defer import Deferred, fail
 from twisted.python.failure import Failure
 
+from simulation.memory_disk import MemoryDisk
 from tests.support.fakes.reactor import FakeReactor
 from tests.support.fakes.world import fake_world
 from txbroker.broker.service import Broker
@@ -16,7 +17,6 @@ from txbroker.cluster.tree.interface import NoSpaceInStore
 from txbroker.config.load import load_broker_config
 from txbroker.config.properties import parse_overrides
 from txbroker.errors import StartError
-from txbroker.testing.simulation.memory_disk import MemoryDisk
 
 
 class FullTree:

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from simulation.clients.contents import record
+from simulation.invariants.cluster_state import Replica, Seen, Truth
+from simulation.plan import draw_plain
+from simulation.world import World
 from txbroker.names import TopicPartition
-from txbroker.testing.simulation.clients.contents import record
-from txbroker.testing.simulation.invariants.cluster_state import Replica, Seen, Truth
-from txbroker.testing.simulation.plan import draw_plain
-from txbroker.testing.simulation.world import World
 from txbroker.wire.records import build
 
 END = 5

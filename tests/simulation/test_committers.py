@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from txbroker.testing.simulation.history import Recorder
-from txbroker.testing.simulation.invariants.cluster_state import ClusterState
-from txbroker.testing.simulation.plan import draw_plain
-from txbroker.testing.simulation.run import run_plan
+from simulation.history import Recorder
+from simulation.invariants.cluster_state import ClusterState
+from simulation.plan import draw_plain
+from simulation.run import run_plan
 
 
 def test_the_last_commit_is_read_back_from_the_coordinator_that_acts(monkeypatch: pytest.MonkeyPatch) -> None:

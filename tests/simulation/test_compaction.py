@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from simulation.invariants.batches import batches, batches_with_records
+from simulation.invariants.compaction import CompactedTruth
+from simulation.invariants.open_transactions import OpenTransactions
+from simulation.memory_disk import MemoryDisk
+from simulation.run import run_plan
+from simulation.workloads import draw
 from tests.log.support import NOW, marker, open_log
 from tests.support.fakes.disk_path import DiskPath
 from txbroker.log.log import Log
-from txbroker.testing.simulation.invariants.batches import batches, batches_with_records
-from txbroker.testing.simulation.invariants.compaction import CompactedTruth
-from txbroker.testing.simulation.invariants.open_transactions import OpenTransactions
-from txbroker.testing.simulation.memory_disk import MemoryDisk
-from txbroker.testing.simulation.run import run_plan
-from txbroker.testing.simulation.workloads import draw
 from txbroker.wire.records import Record, build
 
 DAY_MS = 86_400_000

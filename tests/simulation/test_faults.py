@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from txbroker.testing.simulation.faults import Faults
-from txbroker.testing.simulation.network import Network
-from txbroker.testing.simulation.plan import Fault, TopicPlan
-from txbroker.testing.simulation.run import run_plan
-from txbroker.testing.simulation.workloads import draw
+from simulation.faults import Faults
+from simulation.network import Network
+from simulation.plan import Fault, TopicPlan
+from simulation.run import run_plan
+from simulation.workloads import draw
 
 
 @pytest.mark.parametrize("kind", ["isolate", "slow"])

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from simulation.clients.producer import ProducerPlan
+from simulation.hosts import BrokerHost
+from simulation.invariants.cluster_state import ClusterState
+from simulation.plan import TopicPlan, draw_plain
+from simulation.run import run_plan
 from txbroker.names import TopicPartition
-from txbroker.testing.simulation.clients.producer import ProducerPlan
-from txbroker.testing.simulation.hosts import BrokerHost
-from txbroker.testing.simulation.invariants.cluster_state import ClusterState
-from txbroker.testing.simulation.plan import TopicPlan, draw_plain
-from txbroker.testing.simulation.run import run_plan
 
 WRITTEN = TopicPartition("t0", 0)
 

@@ -6,13 +6,13 @@ import re
 
 import pytest
 
+from simulation import histories
+from simulation.group_ledger import GroupLedger
+from simulation.ledger import ANOMALIES
+from simulation.run import run_plan
+from simulation.transaction_ledger import Consumed, Sent, TransactionLedger
+from simulation.workloads import draw
 from txbroker.names import TopicPartition
-from txbroker.testing import histories
-from txbroker.testing.simulation.group_ledger import GroupLedger
-from txbroker.testing.simulation.ledger import ANOMALIES
-from txbroker.testing.simulation.run import run_plan
-from txbroker.testing.simulation.transaction_ledger import Consumed, Sent, TransactionLedger
-from txbroker.testing.simulation.workloads import draw
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 SOURCE = TopicPartition("s", 0)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from random import Random
 
-from txbroker.testing.simulation.network import Network, Pipe
-from txbroker.testing.simulation.scheduler import Scheduler
+from simulation.network import Network, Pipe
+from simulation.scheduler import Scheduler
 
 LINK = ("a", "b")
 

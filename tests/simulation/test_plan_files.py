@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-from txbroker.testing.simulation.plan import Fault, Plan
-from txbroker.testing.simulation.plan_file import StoredPlan, from_text, to_text
-from txbroker.testing.simulation.plan_values import BadPlan
-from txbroker.testing.simulation.workloads import draw
+from simulation.plan import Fault, Plan
+from simulation.plan_file import StoredPlan, from_text, to_text
+from simulation.plan_values import BadPlan
+from simulation.workloads import draw
 
 PLAN = Path(__file__).parent / "plans" / "no_truncation.json"
 
 
 def command(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "txbroker.testing.simulation", *arguments]
+    command = [sys.executable, "-m", "simulation", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd)
 
 

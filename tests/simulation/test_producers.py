@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from simulation.clients.cluster_client import ClusterClient
+from simulation.clients.producer import ProducerPlan
+from simulation.plan import draw_plain
+from simulation.run import run_plan
 from txbroker.errors import ErrorCode
 from txbroker.log import producers
 from txbroker.names import TopicPartition
-from txbroker.testing.simulation.clients.cluster_client import ClusterClient
-from txbroker.testing.simulation.clients.producer import ProducerPlan
-from txbroker.testing.simulation.plan import draw_plain
-from txbroker.testing.simulation.run import run_plan
 from txbroker.wire.messages.produce import ProduceRequest
 
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from simulation.clients.cluster_client import ClusterClient, NotAvailable, Refused, check
+from simulation.plan import Plan
+from simulation.run import run_plan
+from simulation.workloads import draw
 from txbroker.errors import ErrorCode
-from txbroker.testing.simulation.clients.cluster_client import ClusterClient, NotAvailable, Refused, check
-from txbroker.testing.simulation.plan import Plan
-from txbroker.testing.simulation.run import run_plan
-from txbroker.testing.simulation.workloads import draw
 from txbroker.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from txbroker.wire.messages.create_topics import CreateTopicsRequest
 from txbroker.wire.messages.fetch import FetchRequest

@@ -10,16 +10,16 @@ from dataclasses import replace
 
 import pytest
 
-from txbroker.testing.simulation.bug_search import search
-from txbroker.testing.simulation.bugs import BUGS, switched_on
-from txbroker.testing.simulation.plan import SETTLE_S, draw_plain
-from txbroker.testing.simulation.run import run_plan, run_seed
-from txbroker.testing.simulation.shrink import shrink
-from txbroker.testing.simulation.workloads import draw
-from txbroker.testing.simulation.world import World
+from simulation.bug_search import search
+from simulation.bugs import BUGS, switched_on
+from simulation.plan import SETTLE_S, draw_plain
+from simulation.run import run_plan, run_seed
+from simulation.shrink import shrink
+from simulation.workloads import draw
+from simulation.world import World
 
-COMMAND = [sys.executable, "-m", "txbroker.testing.simulation"]
-RUN = "txbroker.testing.simulation.run"
+COMMAND = [sys.executable, "-m", "simulation"]
+RUN = "simulation.run"
 TRACE = re.compile(r"^trace (\w+), (\d+) lines$", re.MULTILINE)
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from txbroker.testing.simulation.plan_file import from_text, to_text
-from txbroker.testing.simulation.run import run_plan
+from simulation.plan_file import from_text, to_text
+from simulation.run import run_plan
 
 SEEDS = 25
 PLANS = sorted((Path(__file__).parent / "plans").glob("*.json"))

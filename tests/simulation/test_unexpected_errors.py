@@ -10,10 +10,10 @@ import pytest
 from twisted.internet.defer import Deferred
 from twisted.logger import globalLogBeginner, globalLogPublisher
 
+from simulation.plan import Fault, Plan, draw_plain
+from simulation.run import run_plan
+from simulation.world import Violation
 from txbroker.broker.service import Broker
-from txbroker.testing.simulation.plan import Fault, Plan, draw_plain
-from txbroker.testing.simulation.run import run_plan
-from txbroker.testing.simulation.world import Violation
 
 
 @pytest.fixture(autouse=True)

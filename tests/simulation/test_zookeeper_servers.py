@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 from twisted.internet.defer import Deferred, succeed
 
+from simulation.chance import stream
+from simulation.ensemble import Ensemble, Server
+from simulation.hosts import SimulatedThreads
+from simulation.network import Network
+from simulation.process import Process
+from simulation.scheduler import Scheduler
+from simulation.zookeeper_session import SimulatedSession
 from txbroker.cluster.tree.zookeeper import open_zookeeper_tree
-from txbroker.testing.simulation.chance import stream
-from txbroker.testing.simulation.ensemble import Ensemble, Server
-from txbroker.testing.simulation.hosts import SimulatedThreads
-from txbroker.testing.simulation.network import Network
-from txbroker.testing.simulation.process import Process
-from txbroker.testing.simulation.scheduler import Scheduler
-from txbroker.testing.simulation.zookeeper_session import SimulatedSession
 
 
 @pytest.mark.parametrize("seed", range(10))

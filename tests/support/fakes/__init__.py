@@ -8,7 +8,7 @@
 | `Threads` of ZooKeeper | `QueuedThreads` of `tests/support/zookeeper_threads.py`; `SimulatedThreads` | `ReactorThreads` of `tap.py` |
 | world | `fake_world` | the world of `tap.py` |
 
-`MemoryDisk` and `SimulatedWorkers` are in `txbroker/testing/simulation`, which uses them, too, and whose `Process` is in the same suite.
+`MemoryDisk` and `SimulatedWorkers` are in `simulation`, which uses them, too, and whose `Process` is in the same suite.
 
 Which clock: a test of one object and its timers uses Twisted's `task.Clock`. It makes all calls of an `advance` at the end of it, as a
 late turn of the reactor does, and `getDelayedCalls` shows what waits. A test of many objects, such as a whole broker, uses `FakeReactor`.

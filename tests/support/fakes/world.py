@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from random import Random
 
+from simulation.workers import SimulatedWorkers, one_by_one
 from tests.support.fakes.reactor import FakeReactor
 from txbroker.broker.world import World
 from txbroker.cluster.tree.memory import MemoryTrees
 from txbroker.log.disk import Disk
-from txbroker.testing.simulation.workers import SimulatedWorkers, one_by_one
 
 START_MS = 1_700_000_000_000
 

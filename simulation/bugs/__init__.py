@@ -1,0 +1,43 @@
+"""Deliberate bugs: known mistakes of brokers, each behind a switch that only the simulation can turn.
+
+A bug replaces a function of the broker while it is switched on. `make sim-bugs` requires that the invariants find every one
+of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from simulation.bugs import cleaner_bugs, controller_bugs, coordinator_bugs, log_bugs, replication_bugs, transaction_bugs
+from simulation.bugs.patching import Patch
+
+
+class Bug(NamedTuple):
+    """`patches` are made while it is switched on. `why`: what is wrong, for the table in the documentation."""
+
+    why: str
+    patches: Callable[[], list[Patch]]
+
+
+BUGS: dict[str, Bug] = {
+    name: Bug((make.__doc__ or "").strip(), make)
+    for module in (log_bugs, replication_bugs, controller_bugs, coordinator_bugs, transaction_bugs, cleaner_bugs)
+    for name, make in module.BUGS.items()
+}
+
+
+@contextmanager
+def switched_on(name: str) -> Iterator[None]:
+    """Switch a bug on; none for the empty name. KeyError for an unknown one."""
+    patches = BUGS[name].patches() if name else []
+    before: list[tuple[Any, str, Any]] = []
+    try:
+        for owner, attribute, value in patches:
+            before.append((owner, attribute, owner.__dict__[attribute]))
+            setattr(owner, attribute, value)
+        yield
+    finally:
+        for owner, attribute, value in reversed(before):
+            setattr(owner, attribute, value)

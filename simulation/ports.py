@@ -1,0 +1,252 @@
+"""The listening side of a broker in the simulation: implements `Ports` (`transport/interfaces.py`) on the simulated network.
+
+It cuts frames and keeps the turns of the poller, as `transport/server.py` does with sockets. A file region of a response is read when it is
+sent; sometimes that is later, as with a socket whose buffer is full.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from random import Random
+from struct import Struct
+from typing import Any
+
+from twisted.internet.error import CannotListenError, ConnectionLost
+from twisted.python.failure import Failure
+
+from simulation.network import Accepting, End, Network
+from simulation.process import Process
+from txbroker.action_queue import ActionQueue
+from txbroker.api.request_context import Session
+from txbroker.errors import StorageError
+from txbroker.log.region import Region
+from txbroker.transport.interfaces import FrameProtocol, Part
+from txbroker.transport.limits import Limits
+
+SIZE = Struct(">i")
+FRAME_BYTES_MIN = 8
+FULL_CHANCE = 0.02  # a response with file regions waits for room in the socket
+FULL_S = 0.05
+
+
+class SimulatedPorts:
+    """The ports of one process."""
+
+    def __init__(self, process: Process, network: Network, chance: Random, limits: Limits, actions: ActionQueue) -> None:
+        self.process = process
+        self.chance = chance
+        self.actions = actions
+        self.request_bytes_max = limits.request_bytes_max
+        self.report_file: Callable[[str], None] = lambda path: None
+        self._network = network
+        self._accepting: list[tuple[str, int, Accepting]] = []
+        self._accepts = False
+        self._backlog: list[Callable[[], None]] = []
+        self._transports: dict[ServerTransport, None] = {}
+        self._dirty: list[ServerTransport] = []
+        self._in_turn = False
+        self._number = 0
+
+    def listen(self, name: str, host: str, port: int, build: Callable[[], FrameProtocol], *, backlog: int) -> int:
+        """See `Ports`."""
+
+        def connected(end: End) -> None:
+            if self._accepts:
+                self._open(end, name, build())
+            else:
+                self._backlog.append(lambda: self._open(end, name, build()))
+
+        accepting = Accepting(self.process, connected)
+        if not self._network.listen(host, port, accepting):
+            raise CannotListenError(host, port, OSError("the address is in use"))
+        self._accepting.append((host, port, accepting))
+        return port
+
+    def accept(self) -> None:
+        """See `Ports`."""
+        self._accepts = True
+        backlog, self._backlog = self._backlog, []
+        for accept in backlog:
+            accept()
+
+    def file_gone(self, report: Callable[[str], None]) -> None:
+        """See `Ports`."""
+        self.report_file = report
+
+    def change(self, limits: Limits) -> None:
+        """See `Ports`."""
+
+    async def close(self) -> None:
+        """See `Ports`."""
+        for address in self._accepting:
+            self._network.stop_listening(*address)
+        self._accepting.clear()
+        for transport in list(self._transports):
+            transport.loseConnection()
+
+    def _open(self, end: End, name: str, protocol: FrameProtocol) -> None:
+        if end.open:
+            self._number += 1
+            session = Session(
+                peer_host=end.peer_host, peer_port=40_000 + self._number, local_host=self.process.host, local_port=end.port, listener=name,
+                number=self._number,
+            )  # fmt: skip
+            self._transports[ServerTransport(self, end, protocol, session)] = None
+
+    def closed(self, transport: ServerTransport) -> None:
+        """A connection is closed."""
+        self._transports.pop(transport, None)
+
+    def turn(self, serve: Callable[[], None]) -> None:
+        """Serve a socket; then send the responses, run the actions of the turn, and send what these have completed."""
+        self._in_turn = True
+        self.actions.begin_turn(collects=True)
+        try:
+            serve()
+            self.actions.end_reading()
+            self._flush()
+        finally:
+            try:
+                self.actions.end_turn()
+            finally:
+                self._in_turn = False
+                self._flush()
+
+    def flush(self, transport: ServerTransport) -> None:
+        """Output is ready."""
+        self._dirty.append(transport)
+        if not self._in_turn:
+            self._flush()
+
+    def _flush(self) -> None:
+        while self._dirty:
+            dirty, self._dirty = self._dirty, []
+            for transport in dirty:
+                transport.advance()
+
+
+class ServerTransport:
+    """One accepted connection: satisfies `FrameTransport`."""
+
+    def __init__(self, ports: SimulatedPorts, end: End, protocol: Any, session: Session) -> None:
+        self.session = session
+        self.disconnecting = False
+        self._ports = ports
+        self._end = end
+        self._protocol = protocol
+        self._input = bytearray()
+        self._advancing = False
+        self._delayed: list[Part] | None = None  # waits for room in the socket
+        protocol.makeConnection(self)
+        end.own(lambda data: ports.turn(lambda: self._received(data)), self._lost)
+
+    def flush(self) -> None:
+        """See `FrameTransport`."""
+        self._ports.flush(self)
+
+    def loseConnection(self) -> None:
+        """See `FrameTransport`."""
+        if not self.disconnecting:
+            self.disconnecting = True
+            self._ports.process.callLater(0, self._close)
+
+    def abortConnection(self) -> None:
+        """Close at once."""
+        self.disconnecting = True
+        self._close()
+
+    def advance(self) -> None:
+        """Send the responses that are ready, and serve frames that had to wait for that."""
+        if self._advancing or not self._end.open:
+            return
+        self._advancing = True
+        try:
+            self._send()
+            while self._serve():
+                self._send()
+        finally:
+            self._advancing = False
+
+    def _received(self, data: bytes) -> None:
+        self._input += data
+        self.advance()
+
+    def _serve(self) -> bool:
+        """Pass whole frames to the protocol, as long as it takes them; whether it has taken one."""
+        taken, position, received, protocol = False, 0, self._input, self._protocol
+        while len(received) - position >= 4 and not protocol.full and not self.disconnecting:
+            (size,) = SIZE.unpack_from(received, position)
+            if not FRAME_BYTES_MIN <= size <= self._ports.request_bytes_max:
+                protocol.bad_size(size, self._ports.request_bytes_max)
+                break
+            frame_end = position + 4 + size
+            if frame_end > len(received):
+                break
+            count = protocol.frame_received(memoryview(received[position + 4 : frame_end]), memoryview(received[position:]))
+            if not count:
+                break
+            position += count
+            taken = True
+        del received[:position]
+        return taken
+
+    def _send(self) -> None:
+        protocol = self._protocol
+        if not protocol.output_bytes:
+            return
+        parts = protocol.take_output()
+        if self._delayed is not None:
+            self._delayed += parts
+            return
+        if self._ports.chance.random() < FULL_CHANCE and any(isinstance(part, Region) for part in parts):
+            self._delayed = list(parts)
+            self._ports.process.callLater(self._ports.chance.random() * FULL_S, self._room)
+            return
+        self._write(parts)
+
+    def _room(self) -> None:
+        delayed, self._delayed = self._delayed, None
+        if delayed is not None and self._end.open:
+            self._write(delayed)
+            if self.disconnecting:
+                self._close()
+
+    def _write(self, parts: Sequence[Part]) -> None:
+        written: list[Any] = []
+        for part in parts:
+            if isinstance(part, Region):
+                try:
+                    written.append(part.read())
+                except StorageError:
+                    self._ports.report_file(part.file.path)  # type: ignore[attr-defined]
+                    self._lost(ConnectionLost())
+                    return
+            else:
+                written.append(part)
+        self._end.write(b"".join(written))
+
+    def _close(self) -> None:
+        if self._end.open:
+            self._send()
+            if self._delayed is None:
+                self._lost(ConnectionLost())
+
+    def _lost(self, reason: Exception) -> None:
+        self._end.close()
+        self._delayed = None
+        self._ports.closed(self)
+        protocol, self._protocol = self._protocol, _GONE
+        protocol.connectionLost(Failure(reason))
+
+
+class _Gone:
+    """In place of the protocol of a connection that is closed."""
+
+    full = True
+    output_bytes = 0
+
+    def connectionLost(self, reason: Failure) -> None:
+        """The second time."""
+
+
+_GONE: Any = _Gone()
