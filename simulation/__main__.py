@@ -21,8 +21,8 @@ from simulation.plan_values import BadPlan
 from simulation.run import Ran, fix_hashes, run_plan, run_seeds, silence
 from simulation.shrink import shrink
 from simulation.workloads import draw
-from txbroker.cli.failures import USAGE, BadUsage, CommandFailed
-from txbroker.cli.input_files import read_text
+from txbroker.console.failures import USAGE, BadUsage, CommandFailed
+from txbroker.console.input_files import read_text
 from txbroker.names import amount
 
 SEEDS = 300

@@ -21,19 +21,19 @@ RANKS = {
     "errors": 0, "names": 0, "clock": 0, "config": 0, "purgatory": 0, "action_queue": 0,
     "wire": 1,
     "log": 2, "client": 2,
-    "cluster": 3, "logtools": 3, "mirror": 3,
+    "cluster": 3, "console": 3, "logtools": 3, "mirror": 3,
     "client_quotas": 4, "coordinators": 4, "groups": 4, "transactions": 4, "peers": 4,
     "api": 5,
     "transport": 6, "connection": 6, "turn_requests": 6, "broker": 6, "maintenance": 6, "metrics": 6,
     "tap": 7, "signals": 7, "startup": 7, "supervisor": 7, "log_output": 7, "cleaner_process": 7, "guard_process": 7,
     "garbage_collection": 7, "child_processes": 7, "broker_processes": 7, "tree_process": 7,
-    "cli": 8, "spark": 8, "simulation": 9, "__main__": 8,
+    "spark": 8, "cli": 9, "__main__": 9, "simulation": 10,
 }  # fmt: skip
-WITHOUT_TWISTED = ("wire", "log", "client", "errors", "names", "clock", "config", "spark")
+WITHOUT_TWISTED = ("wire", "log", "client", "errors", "names", "clock", "config", "console", "spark")
 TWISTED_CLIENT = "txbroker.client.twisted_connection"  # the brokers' own connections
 # The places that ARCHITECTURE.md marks: they touch the operating system, the real reactor, the clock or chance.
 OUTSIDE = ("tap.py", "signals.py", "startup.py", "supervisor.py", "cleaner_process.py", "guard_process.py", "garbage_collection.py",
-           "child_processes.py", "broker_processes.py", "tree_process.py", "__main__.py", "cli/", "spark/", "transport/",
+           "child_processes.py", "broker_processes.py", "tree_process.py", "__main__.py", "cli/", "console/", "spark/", "transport/",
            "client/blocking_connection.py", "client/coordinator_connection.py", "client/pipelined_connection.py",
            "client/topic_metadata.py", "client/topic_reader.py", "log/disk.py", "log/cleaner/worker.py",
            "cluster/tree/sqlite.py", "cluster/tree/sqlite_file.py", "cluster/tree/kazoo_session.py",
@@ -195,6 +195,82 @@ def reachable(entries: set[str], imported_by: dict[str, set[str]]) -> set[str]:
     return found
 
 
+def circles(imported_by: dict[str, set[str]]) -> list[list[str]]:
+    """Modules that import each other, directly or through others: the strongly connected sets (Tarjan), sorted."""
+    order: dict[str, int] = {}
+    lowest: dict[str, int] = {}
+    path: list[str] = []
+    found: list[list[str]] = []
+
+    def visit(module: str) -> None:
+        order[module] = lowest[module] = len(order)
+        path.append(module)
+        for other in sorted(imported_by[module]):
+            if other not in order:
+                visit(other)
+                lowest[module] = min(lowest[module], lowest[other])
+            elif other in path:
+                lowest[module] = min(lowest[module], order[other])
+        if lowest[module] == order[module]:
+            circle = path[path.index(module) :]
+            del path[path.index(module) :]
+            if len(circle) > 1:
+                found.append(sorted(circle))
+
+    for module in sorted(imported_by):
+        if module not in order:
+            visit(module)
+    return sorted(found)
+
+
+def imported_modules(name: str, modules: dict[str, Path]) -> set[str]:
+    """The modules that one imports. `from package import module` imports the module; that the package runs first is no circle."""
+    found = set()
+    for imported, _ in imports(parsed(modules[name])):
+        if imported in modules and imported != name:
+            found.add(imported)
+    return {other for other in found if not any(each.rpartition(".")[0] == other for each in found) or not name.startswith(other)}
+
+
+# These still do.
+CIRCLES_LEFT = ("simulation.", "txbroker.connection", "txbroker.log.open_segments", "txbroker.transport.listener")
+
+
+def test_modules_do_not_import_each_other_in_circles() -> None:
+    modules = {name_of(path): path for path in MODULES}
+    found = circles({name: imported_modules(name, modules) for name in modules})
+    assert [circle for circle in found if not circle[0].startswith(CIRCLES_LEFT)] == []
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}, "e": {"f"}, "f": {"e"}}) == [["a", "b", "c"], ["e", "f"]]
+    assert circles({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == []
+
+
+# The rules for commits hold from the commit after this one on.
+FIRST_RULES = "12f6c80"
+SUBJECT_MAX = 72
+
+
+def subject_problems(subject: str) -> list[str]:
+    """What is wrong with the first line of a commit message (CONTRIBUTING.md, "Commits")."""
+    problems = []
+    if len(subject) > SUBJECT_MAX:
+        problems.append(f"{subject!r} has {len(subject)} characters: the reason goes into the body")
+    if ";" in subject:
+        problems.append(f"{subject!r} joins two changes")
+    if re.search(r"as an? (review|reader|user)\w* found", subject, re.IGNORECASE):
+        problems.append(f"{subject!r} does not name the fault")
+    return problems
+
+
+def test_subjects_of_commits_are_short() -> None:
+    assert subject_problems("A" * 73) and subject_problems("One; two") and subject_problems("Texts are shorter, as a review found")
+    assert not subject_problems("Deadlines run on the monotonic clock")
+    command = ["git", "log", "--no-merges", "--format=%s", f"{FIRST_RULES}..HEAD"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if listed.returncode != 0:
+        pytest.skip("no git checkout with that commit")
+    assert [problem for subject in listed.stdout.splitlines() for problem in subject_problems(subject)] == []
+
+
 def test_a_package_imports_its_own_rank_or_lower() -> None:
     modules = {name_of(path): path for path in MODULES if path != PACKAGE / "__init__.py"}
     assert {package_of(module) for module in modules} <= RANKS.keys(), "a package that ARCHITECTURE.md does not have"
@@ -238,7 +314,7 @@ def test_the_checks_can_fail() -> None:
 
 def test_the_table_of_ranks_is_the_one_in_the_architecture() -> None:
     section = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8").split("\n## Packages\n")[1].split("\n## ")[0]
-    rows = re.findall(r"^\| (\d) \| (.*?) \|", section, flags=re.M)
+    rows = re.findall(r"^\| (\d+) \| (.*?) \|", section, flags=re.M)
     named = {package: int(rank) for rank, packages in rows for package in re.findall(r"`(\w+)/?`", packages)}
     assert named == {package: rank for package, rank in RANKS.items() if package != "__main__"}
 

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from txbroker.cli import input_files
 from txbroker.cli.configs import pairs
 from txbroker.cli.delete_records import read_offsets
-from txbroker.cli.failures import BadUsage, CommandFailed
 from txbroker.cli.group_reset import clamp, datetime_ms, duration_ms, read_plan, topic_partitions
-from txbroker.cli.partition_flags import Partition, rules
+from txbroker.cli.partition_flags import rules
+from txbroker.console import input_files
+from txbroker.console.failures import BadUsage, CommandFailed
+from txbroker.names import TopicPartition
 
 
 @pytest.mark.parametrize(
@@ -32,7 +33,7 @@ from txbroker.cli.partition_flags import Partition, rules
     ],
 )
 def test_partitions_by_rules(text: str, expected: list[tuple[str, int]]) -> None:
-    there = [Partition(topic, number) for topic in "ab" for number in range(4)]
+    there = [TopicPartition(topic, number) for topic in "ab" for number in range(4)]
     assert [partition for partition in there if any(rule.matches(partition) for rule in rules(text))] == expected
 
 
@@ -112,8 +113,8 @@ def test_partitions_of_topics() -> None:
 
 
 def test_plans_of_offsets() -> None:
-    assert read_plan("a,0,7\na,1,8\n\n", "plan", ["g"]) == {"g": {Partition("a", 0): 7, Partition("a", 1): 8}}
-    assert read_plan('h,a,0,7\n"g,1",a,1,8', "plan", ["g,1", "h"]) == {"h": {Partition("a", 0): 7}, "g,1": {Partition("a", 1): 8}}
+    assert read_plan("a,0,7\na,1,8\n\n", "plan", ["g"]) == {"g": {TopicPartition("a", 0): 7, TopicPartition("a", 1): 8}}
+    assert read_plan('h,a,0,7\n"g,1",a,1,8', "plan", ["g,1", "h"]) == {"h": {TopicPartition("a", 0): 7}, "g,1": {TopicPartition("a", 1): 8}}
     for text in ("a,0", "a,x,7", "a,0,-1", "g,a,0,7,9", "a;0;7"):
         with pytest.raises(CommandFailed, match=r"line 1 of plan is neither topic,partition,offset"):
             read_plan(text, "plan", ["g"])
@@ -126,7 +127,7 @@ def test_plans_of_offsets() -> None:
 
 
 def test_offsets_are_kept_inside_the_log(capsys: pytest.CaptureFixture[str]) -> None:
-    partitions = [Partition("a", i) for i in range(3)]
+    partitions = [TopicPartition("a", i) for i in range(3)]
     found = clamp(dict(zip(partitions, (3, 15, 40), strict=True)), dict.fromkeys(partitions, 10), dict.fromkeys(partitions, 20))
     assert list(found.values()) == [10, 15, 20]
     assert capsys.readouterr().err.splitlines() == [
@@ -144,7 +145,8 @@ def written(directory: Path, content: object) -> str:
 def test_a_file_of_offsets(tmp_path: Path) -> None:
     entries = [{"topic": "a", "partition": 0, "offset": 7}, {"topic": "a", "partition": 1, "offset": -1}]
     for version in ({"version": 1}, {}):
-        assert read_offsets(written(tmp_path, {"partitions": entries, **version})) == {Partition("a", 0): 7, Partition("a", 1): -1}
+        offsets = read_offsets(written(tmp_path, {"partitions": entries, **version}))
+        assert offsets == {TopicPartition("a", 0): 7, TopicPartition("a", 1): -1}
 
 
 ENTRY = {"topic": "a", "partition": 0, "offset": 7}

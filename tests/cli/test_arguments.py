@@ -7,9 +7,9 @@ import json
 import pytest
 
 from txbroker.cli import consume, topics
-from txbroker.cli.failures import BadUsage, warn
 from txbroker.cli.main import COMMANDS as MODULES
 from txbroker.cli.main import build_parser, main
+from txbroker.console.failures import BadUsage, warn
 
 SERVER = ("--bootstrap-server", "127.0.0.1:9092")
 COMMANDS: list[str] = list(build_parser()._subparsers._group_actions[0].choices)  # type: ignore[union-attr, arg-type]

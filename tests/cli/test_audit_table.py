@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from txbroker.cli.audit.audit import Audit, Question, Selection
 from txbroker.cli.audit.latest_versions import DELETED, HASH_END, VERSIONED, Latest, MemoryExceeded
 from txbroker.cli.audit.record_rows import Bounds, Chunk, Decoded, Decoder
-from txbroker.cli.failures import CommandFailed
+from txbroker.console.failures import CommandFailed
 from txbroker.log.aborted_transactions import UNKNOWN_END
 from txbroker.log.cleaner.cleaning_job import Strategy
 from txbroker.log.cleaner.compaction_order import CompactionOrder

@@ -13,9 +13,10 @@ from twisted.internet.task import Clock
 
 from tests.support.server import Server
 from txbroker.cli import clients, produce
-from txbroker.cli.failures import BadUsage, CommandFailed, broker_error
 from txbroker.cli.line_reader import Line
 from txbroker.cli.main import main
+from txbroker.console.addresses import addresses
+from txbroker.console.failures import BadUsage, CommandFailed, broker_error
 
 
 @pytest.mark.parametrize(
@@ -29,13 +30,13 @@ from txbroker.cli.main import main
     ],
 )
 def test_bootstrap_servers(servers: str, expected: list[tuple[str, int]]) -> None:
-    assert clients.addresses(servers) == expected
+    assert addresses(servers) == expected
 
 
 @pytest.mark.parametrize("servers", ["", ",", ":1", "a:", "a:x", "a:0", "a:65536", "a:1,,b:2", "a:²"])
 def test_malformed_bootstrap_servers(servers: str) -> None:
     with pytest.raises(BadUsage, match="it must be comma-separated HOST:PORT"):
-        clients.addresses(servers)
+        addresses(servers)
 
 
 @pytest.mark.parametrize(

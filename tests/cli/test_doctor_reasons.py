@@ -9,7 +9,7 @@ import pytest
 from txbroker.cli.doctor import compaction_checks, expiry_checks, segment_files
 from txbroker.cli.doctor.facts import CleaningFacts, Configs, PartitionFacts, SegmentFacts
 from txbroker.cli.doctor.findings import Finding, named
-from txbroker.cli.time_texts import duration, moment
+from txbroker.console.texts import duration, moment
 from txbroker.log.checkpoints import CLEANER_OFFSETS
 from txbroker.log.cleaner.cleanable import Why
 

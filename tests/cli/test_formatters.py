@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from txbroker.cli.deserializers import PACKAGE, Deserializer, NotDeserialized, java_number
-from txbroker.cli.failures import BadUsage
 from txbroker.cli.record_formatter import Formatter, formatter, formatter_properties
+from txbroker.console.failures import BadUsage
 from txbroker.wire.codec import encode_bytes
 from txbroker.wire.messages.group_metadata_key import GroupMetadataKey
 from txbroker.wire.messages.group_metadata_value import GroupMetadataValue, MemberMetadata

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from txbroker.cli.failures import BadUsage, CommandFailed
 from txbroker.cli.line_reader import Line, LineFormat, line_format
 from txbroker.cli.produce import parse
+from txbroker.console.failures import BadUsage, CommandFailed
 
 KEYED = {"parse.key": "true"}
 ALL = {**KEYED, "parse.headers": "true"}

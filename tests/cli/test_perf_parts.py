@@ -7,12 +7,12 @@ import time
 
 import pytest
 
-from txbroker.cli.failures import BadUsage
 from txbroker.cli.perf.batches import Numbers, Templates, batch, given_values, random_values
 from txbroker.cli.perf.figures import Latencies, Read, Sent
 from txbroker.cli.perf.perf_produce import spread
 from txbroker.cli.perf.sender import Batch, Schedule
 from txbroker.cli.perf.settings import consumer_settings, producer_settings
+from txbroker.console.failures import BadUsage
 from txbroker.wire.batch import check_crc, read_header
 from txbroker.wire.compression import Codec
 from txbroker.wire.records import read_records

@@ -11,12 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from txbroker.cli.partition_flags import Partition, with_leaders
-from txbroker.cli.progress import Progress, size_text
+from txbroker.cli.partition_flags import with_leaders
+from txbroker.cli.progress import Progress
 from txbroker.cli.record_formatter import formatter, formatter_properties
 from txbroker.cli.results import Column, Results
 from txbroker.cli.tables import table
 from txbroker.cli.topic_describe import description, folded_description, plain_description, terminal_description
+from txbroker.console.texts import size_text
+from txbroker.names import TopicPartition
 
 
 def record(**fields: Any) -> Any:
@@ -224,7 +226,7 @@ def test_the_partitions_of_an_internal_topic_fit_on_a_line(partitions: list[tupl
 
 
 def test_partitions_without_a_leader_are_one_warning(capsys: pytest.CaptureFixture[str]) -> None:
-    led, others = Partition("t", 0), [Partition("t", number) for number in range(1, 6)]
+    led, others = TopicPartition("t", 0), [TopicPartition("t", number) for number in range(1, 6)]
     assert with_leaders({led: 1, **dict.fromkeys(others, -1)}) == [led]
     assert capsys.readouterr().err == (
         "5 partitions (t-1, t-2, t-3, ...) have no leader and are omitted; see `txbroker topics --describe --unavailable-partitions`\n"

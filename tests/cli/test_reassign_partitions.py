@@ -19,13 +19,13 @@ from tests.support.raw_log import fetch
 from tests.support.server import Server
 from tests.support.waiting import until
 from txbroker.cli import clients
-from txbroker.cli.failures import CommandFailed
 from txbroker.cli.main import main
 from txbroker.cli.ongoing_reassignments import Ongoing
-from txbroker.cli.partition_flags import Partition
 from txbroker.cli.reassign import reassign_command, throttles
 from txbroker.cli.reassign.directory_moves import Log, Replica, move_state
 from txbroker.cli.reassign.reassignment_file import Assignment, as_json, read_assignments, read_topics
+from txbroker.console.failures import CommandFailed
+from txbroker.names import TopicPartition
 
 Start = Callable[..., Server]
 
@@ -42,7 +42,7 @@ def entry(**fields: Any) -> dict[str, Any]:
 def test_assignments_are_read_and_written(tmp_path: Path) -> None:
     path = written(tmp_path / "f", {"version": 1, "partitions": [entry(log_dirs=["/d", "any"]), entry(topic="b", partition=3)]})
     found = read_assignments(path)
-    assert found == {Partition("a", 0): Assignment([1, 2], ["/d", "any"]), Partition("b", 3): Assignment([1, 2], ["any", "any"])}
+    assert found == {TopicPartition("a", 0): Assignment([1, 2], ["/d", "any"]), TopicPartition("b", 3): Assignment([1, 2], ["any", "any"])}
     assert as_json(found) == (
         '{"version":1,"partitions":[{"topic":"a","partition":0,"replicas":[1,2],"log_dirs":["/d","any"]},'
         '{"topic":"b","partition":3,"replicas":[1,2],"log_dirs":["any","any"]}]}'
@@ -94,7 +94,7 @@ def test_topics_to_move(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_the_state_of_a_move(log: Log, state: str, sentence: str) -> None:
-    assert move_state(Replica(Partition("a", 0), 1), log, "/b") == (state, sentence)
+    assert move_state(Replica(TopicPartition("a", 0), 1), log, "/b") == (state, sentence)
 
 
 def test_moves_between_the_directories_of_a_broker(start_broker: Start, tmp_path: Path) -> None:
@@ -229,7 +229,7 @@ def test_moves_in_progress_are_listed_verified_and_cancelled(
 
 
 def test_a_throttle_keeps_the_reassignments_in_progress() -> None:
-    begun, wanted = Partition("a", 0), Partition("a", 1)
+    begun, wanted = TopicPartition("a", 0), TopicPartition("a", 1)
     moves = throttles.Moves({wanted: [1, 4]}, {wanted: [1, 2]}, {begun: Ongoing([3, 1, 2], [3], [2])})
     assert moves.sources == {begun: {1, 2}, wanted: {1, 2}}
     assert moves.destinations == {begun: {3}, wanted: {4}}

@@ -22,7 +22,7 @@ from tests.spark.test_gaps import cut
 from tests.support.broker import BrokerProcess
 from tests.support.raw_admin import KEEP, create_topic, delete_records
 from tests.support.server import Server
-from txbroker.cli.failures import CommandFailed
+from txbroker.console.failures import CommandFailed
 from txbroker.spark.audit.job import AuditOptions, _Audit
 from txbroker.spark.audit.report import KeyCounts
 from txbroker.spark.checksum import Checksum, content

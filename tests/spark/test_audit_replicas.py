@@ -19,7 +19,7 @@ from tests.spark.kafka_samples import unpack
 from tests.spark.test_compaction_commands import BIG, SEGMENT_BYTES, clean
 from tests.support.raw_admin import KEEP, create_topic
 from tests.support.server import Server
-from txbroker.cli.failures import BadUsage, CommandFailed
+from txbroker.console.failures import BadUsage, CommandFailed
 from txbroker.spark.audit.job import AuditOptions
 from txbroker.spark.audit.report import AuditReport
 from txbroker.spark.offset_ranges import WrongData

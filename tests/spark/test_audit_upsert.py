@@ -13,7 +13,7 @@ from tests.spark.audits import Audited, Rows, found
 from tests.support.broker import BrokerProcess
 from tests.support.raw_admin import KEEP, create_topic, delete_records
 from tests.support.server import Server
-from txbroker.cli.failures import BadUsage
+from txbroker.console.failures import BadUsage
 from txbroker.spark.audit.report import AuditReport, KeyCounts
 from txbroker.spark.upsert import UpsertOptions, upsert
 

@@ -14,7 +14,7 @@ import pytest
 from tests.cleaner.logs import NOW, RETENTION, LogMaker
 from tests.spark.compaction_logs import CLEAN_END, CONFIGS, TOPIC, Directory, flip, index_again, moved, usual, with_value, without
 from tests.spark.kafka_samples import EXPECTED, unpack
-from txbroker.cli.failures import CommandFailed
+from txbroker.console.failures import CommandFailed
 from txbroker.log.cleaner.offset_map import OffsetMap
 from txbroker.log.cleaner.unaligned_reads import Ints
 from txbroker.spark.compaction.check import CheckOptions, CheckReport, after, before

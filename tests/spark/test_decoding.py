@@ -16,7 +16,7 @@ from tests.cli.commands import run
 from tests.spark.loads import Load, offsets
 from tests.support.raw_admin import create_topic
 from tests.support.server import Server
-from txbroker.cli.failures import BadUsage, CommandFailed
+from txbroker.console.failures import BadUsage, CommandFailed
 from txbroker.spark.decoding.decoding import Decoding
 from txbroker.spark.decoding.schema_files import avro_record, json_columns
 from txbroker.spark.load import LoadOptions, load

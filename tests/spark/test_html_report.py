@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.cli.commands import run
-from txbroker.cli.failures import CommandFailed
+from txbroker.console.failures import CommandFailed
 from txbroker.spark.html_report import key_text, page
 
 HOUR_MS = 3_600_000

@@ -27,7 +27,7 @@ from tests.support.raw_admin import KEEP, create_topic, delete_records
 from tests.support.records import Received, Sample, assert_same, samples
 from tests.support.server import Server
 from tests.support.waiting import until
-from txbroker.cli.failures import BadUsage, CommandFailed
+from txbroker.console.failures import BadUsage, CommandFailed
 from txbroker.spark import load as load_module
 from txbroker.spark.load import STEPS, LoadOptions, LoadReport, load
 from txbroker.spark.offset_ranges import WrongData

@@ -13,7 +13,7 @@ from tests.cli.commands import run
 from tests.spark.loads import Load
 from tests.spark.producing import produce
 from tests.support.server import Server
-from txbroker.cli.failures import CommandFailed
+from txbroker.console.failures import CommandFailed
 from txbroker.spark.topic_source import TopicSource
 
 

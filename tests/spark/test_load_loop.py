@@ -21,7 +21,7 @@ from tests.support import cache
 from tests.support.java import SHORT_LIVED
 from tests.support.raw_admin import create_topic
 from tests.support.server import Server
-from txbroker.cli.failures import CommandFailed
+from txbroker.console.failures import CommandFailed
 from txbroker.spark.load import LoadOptions, LoadReport
 from txbroker.spark.load_loop import load_every
 from txbroker.spark.tables.opening import open_table

@@ -15,7 +15,7 @@ from tests.spark.loads import Load, offsets, summary, whole
 from tests.spark.producing import produce
 from tests.support.raw_admin import KEEP, create_topic, delete_records
 from tests.support.server import Server
-from txbroker.cli.failures import CommandFailed
+from txbroker.console.failures import CommandFailed
 from txbroker.spark.load import LoadOptions, LoadReport, load
 from txbroker.spark.tables.load_commit import parse
 from txbroker.spark.tables.opening import open_table

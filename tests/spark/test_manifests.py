@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from txbroker.cli.failures import CommandFailed
+from txbroker.console.failures import CommandFailed
 from txbroker.spark.offset_ranges import TableOffsets
 from txbroker.spark.tables.load_commit import LoadCommit
 from txbroker.spark.tables.manifests import FULL_EVERY, DataFile, Manifests, ManifestTaken, State

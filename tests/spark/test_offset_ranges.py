@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from txbroker.cli.failures import BadUsage, CommandFailed
+from txbroker.console.failures import BadUsage, CommandFailed
 from txbroker.spark import kafka_source
 from txbroker.spark.offset_ranges import OffsetRange, Plan, TableOffsets, WrongData, plan
 from txbroker.spark.snapshot import PartitionOffsets, Snapshot, TopicSnapshot

@@ -13,7 +13,7 @@ from tests.cli.commands import run
 from tests.spark.loads import Load, offsets, whole
 from tests.spark.producing import produce
 from tests.support.server import Server
-from txbroker.cli.failures import CommandFailed
+from txbroker.console.failures import CommandFailed
 from txbroker.spark.tables import parquet
 from txbroker.spark.tables.parquet import ORPHAN_AGE_S, ParquetTable, read_parquet_table
 

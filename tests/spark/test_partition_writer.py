@@ -15,10 +15,10 @@ from kafka.partitioner.default import murmur2 as murmur2_of_kafka_python
 
 from tests.support.raw_admin import create_topic
 from tests.support.server import Server
-from txbroker.cli.failures import CommandFailed
 from txbroker.client.blocking_connection import BlockingConnection
 from txbroker.client.client_errors import Closed
 from txbroker.client.group_commits import Committed, GroupCommits
+from txbroker.console.failures import CommandFailed
 from txbroker.spark.brokers import Brokers
 from txbroker.spark.key_partitioners import PARTITIONERS, explained, fnv1a, murmur2
 from txbroker.spark.partition_writer import PartitionWriter, ReplayStopped, Target

@@ -28,7 +28,7 @@ from tests.support.raw_admin import KEEP, create_topic, delete_records
 from tests.support.records import Received, Sample, assert_same, samples
 from tests.support.server import Server
 from tests.support.waiting import until
-from txbroker.cli.failures import BadUsage, CommandFailed
+from txbroker.console.failures import BadUsage, CommandFailed
 from txbroker.spark.brokers import Brokers
 from txbroker.spark.load import LoadOptions, load
 from txbroker.spark.loaded_table import LoadedTable

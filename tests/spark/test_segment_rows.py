@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.cleaner.logs import NOW, LogMaker
-from txbroker.cli.failures import CommandFailed
+from txbroker.console.failures import CommandFailed
 from txbroker.log.disk import OsDisk
 from txbroker.spark.segment_rows import BATCH_BYTES, COLUMNS, SegmentFile, Wanted, read_segment
 from txbroker.wire.compression import Codec

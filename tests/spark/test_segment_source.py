@@ -14,9 +14,10 @@ from tests.spark.kafka_samples import EXPECTED, unpack
 from tests.spark.producing import PARTITIONS, produce
 from tests.support.raw_admin import create_topic
 from tests.support.server import Server
-from txbroker.cli.failures import CommandFailed
+from txbroker.console.failures import CommandFailed
 from txbroker.spark.offset_ranges import OffsetRange
-from txbroker.spark.segment_source import FORMAT, register
+from txbroker.spark.segment_plan import FORMAT
+from txbroker.spark.segment_source import register
 from txbroker.spark.spark_failures import spark_failures
 from txbroker.spark.topic_source import TopicSource
 

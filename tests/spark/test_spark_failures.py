@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from txbroker.cli.failures import CommandFailed
 from txbroker.client.client_errors import Unreachable
+from txbroker.console.failures import CommandFailed
 from txbroker.spark.spark_failures import spark_failures
 from txbroker.spark.tables.table_folder import locked
 

@@ -17,7 +17,7 @@ from tests.cli.commands import run
 from tests.support.broker import BrokerProcess
 from tests.support.raw_admin import KEEP, create_topic, delete_records, until_leaders
 from tests.support.server import Server
-from txbroker.cli.failures import BadUsage, CommandFailed
+from txbroker.console.failures import BadUsage, CommandFailed
 from txbroker.log.cleaner.compaction_order import CompactionOrder
 from txbroker.spark.brokers import Brokers
 from txbroker.spark.load import LoadOptions, load

@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import Any, NoReturn
 
-from txbroker.cli.failures import USAGE, complain
+from txbroker.console.failures import USAGE, complain
 
 
 class Parser(argparse.ArgumentParser):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from txbroker.cli.clients import addresses
-from txbroker.cli.failures import CommandFailed
 from txbroker.client.auto_create import creates_topics
 from txbroker.client.blocking_connection import connect_to_any
 from txbroker.client.client_errors import ClientError
 from txbroker.client.topic_leaders import metadata_request
+from txbroker.console.addresses import addresses
+from txbroker.console.failures import CommandFailed
 from txbroker.errors import ErrorCode
 from txbroker.wire.messages.metadata import MetadataResponse
 

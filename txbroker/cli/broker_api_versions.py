@@ -9,8 +9,8 @@ from typing import Any
 
 from txbroker.cli import clients
 from txbroker.cli.arguments import add_client
-from txbroker.cli.failures import DONE, FAILED, warn
 from txbroker.cli.results import Column, Results, Row, results
+from txbroker.console.failures import DONE, FAILED, warn
 
 DESCRIPTION = """\
 Print the APIs that each broker supports, with their versions, and the version that the client library of this command would use.

@@ -13,13 +13,13 @@ from typing import Any
 
 from txbroker.broker.settings import log_config
 from txbroker.cli import clients
-from txbroker.cli.failures import DONE, BadUsage, CommandFailed, broker_error, no_topic, warn
-from txbroker.cli.progress import Progress, size_text
-from txbroker.cli.record_formatter import json_value
+from txbroker.cli.progress import Progress
 from txbroker.cli.results import Column, Results, Row, results
 from txbroker.config.resolve import BrokerConfig
 from txbroker.config.topic_keys import TOPIC_KEYS
 from txbroker.config.topics import topic_settings, validate_topic_configs
+from txbroker.console.failures import DONE, BadUsage, CommandFailed, broker_error, no_topic, warn
+from txbroker.console.texts import json_value, size_text
 from txbroker.errors import BrokerError, ErrorCode, StorageError
 from txbroker.log.cleaner.cleaning_job import Removable
 from txbroker.log.disk import OsDisk

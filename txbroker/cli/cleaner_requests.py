@@ -11,13 +11,12 @@ from typing import Any, NamedTuple
 
 from txbroker.cli import clients
 from txbroker.cli.cleaner_outcome import outcome, sentences
-from txbroker.cli.failures import CommandFailed, broker_error, no_topic, warn
-from txbroker.cli.partition_flags import Partition, partitions_of, some, with_leaders
-from txbroker.cli.progress import size_text
+from txbroker.cli.partition_flags import partitions_of, some, with_leaders
 from txbroker.cli.results import Column, Results, Row
-from txbroker.cli.time_texts import duration, moment
+from txbroker.console.failures import CommandFailed, broker_error, no_topic, warn
+from txbroker.console.texts import duration, moment, size_text
 from txbroker.errors import ErrorCode
-from txbroker.names import amount
+from txbroker.names import TopicPartition, amount
 
 TOPIC = 2  # of ConfigResource.Type
 SET = 0
@@ -66,23 +65,23 @@ def status(admin: Any, topic: str) -> list[Row]:
     return _states(admin, topic, leaders, with_leaders(leaders))
 
 
-def _states(admin: Any, topic: str, leaders: Mapping[Partition, int], led: Sequence[Partition]) -> list[Row]:
-    by_leader: dict[int, list[Partition]] = defaultdict(list)
+def _states(admin: Any, topic: str, leaders: Mapping[TopicPartition, int], led: Sequence[TopicPartition]) -> list[Row]:
+    by_leader: dict[int, list[TopicPartition]] = defaultdict(list)
     for partition in led:
         by_leader[leaders[partition]].append(partition)
     found = {key: text for leader, partitions in by_leader.items() for key, text in _leader_status(admin, topic, leader, partitions)}
     if by_leader and not found:
         raise CommandFailed(f"the broker does not report the status of the cleaner for {topic}; this needs txbroker as the broker")
-    without = [each for each in leaders if leaders[each] >= 0 and f"{STATUS}.{each.number}" not in found]
+    without = [each for each in leaders if leaders[each] >= 0 and f"{STATUS}.{each.partition}" not in found]
     if without:
         warn(f"no status of {some(without)}: the log is in an offline directory; see `txbroker log-dirs --describe`")
-    rows = [(partition, json.loads(text)) for partition in leaders if (text := found.get(f"{STATUS}.{partition.number}"))]
-    return [{"topic": topic, "partition": partition.number, **state} for partition, state in rows]
+    rows = [(partition, json.loads(text)) for partition in leaders if (text := found.get(f"{STATUS}.{partition.partition}"))]
+    return [{"topic": topic, "partition": partition.partition, **state} for partition, state in rows]
 
 
-def _leader_status(admin: Any, topic: str, leader: int, partitions: Sequence[Partition]) -> Iterator[tuple[str, str]]:
+def _leader_status(admin: Any, topic: str, leader: int, partitions: Sequence[TopicPartition]) -> Iterator[tuple[str, str]]:
     for at in range(0, len(partitions), KEYS_AT_ONCE):
-        keys = [f"{STATUS}.{partition.number}" for partition in partitions[at : at + KEYS_AT_ONCE]]
+        keys = [f"{STATUS}.{partition.partition}" for partition in partitions[at : at + KEYS_AT_ONCE]]
         yield from _described(admin, topic, keys, leader).items()
 
 

@@ -14,17 +14,17 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
-from txbroker.cli.failures import BadUsage, CommandFailed, broker_error, warn
 from txbroker.cli.full_disks import explained, full_disk
-from txbroker.cli.input_files import read_bytes
 from txbroker.config.properties import parse_properties
+from txbroker.console.addresses import addresses
+from txbroker.console.failures import BadUsage, CommandFailed, broker_error, warn
+from txbroker.console.input_files import read_bytes
 from txbroker.errors import ConfigError, ErrorCode
 
 T = TypeVar("T")
 
 CONNECT_TIMEOUT_S = 5.0
 BOOTSTRAP_TIMEOUT_MS = 10_000
-DEFAULT_PORT = 9092
 NOTICE_EVERY_S = 15.0
 RETRY_S = 0.1
 LAST_FLUSH_S = 5.0  # for records that were given to a producer before a command fails
@@ -102,19 +102,6 @@ def _integer(key: str, text: str) -> int:
         return int(text)
     except ValueError:
         raise BadUsage(f"{key} is {text!r}; it must be a whole number") from None
-
-
-def addresses(servers: str, flag: str = "--bootstrap-server") -> list[tuple[str, int]]:
-    """The hosts and ports in the value of a flag; BadUsage."""
-    found = []
-    for server in servers.split(","):
-        host, colon, port = server.strip().rpartition(":")
-        if not colon or host.endswith("]") is not host.startswith("["):
-            host, port = server.strip(), str(DEFAULT_PORT)
-        if not host or not port.isascii() or not port.isdecimal() or not 0 < int(port) < 65536:
-            raise BadUsage(f"{flag} is {servers!r}; it must be comma-separated HOST:PORT")
-        found.append((host.strip("[]"), int(port)))
-    return found
 
 
 def check_reachable(servers: str) -> None:

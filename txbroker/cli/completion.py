@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from txbroker.cli.failures import DONE
+from txbroker.console.failures import DONE
 
 DESCRIPTION = """\
 Print a script with which a shell completes commands, flags, file names, and the values of flags.

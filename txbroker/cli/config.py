@@ -8,13 +8,13 @@ import os.path
 from collections.abc import Sequence
 from typing import Any
 
-from txbroker.cli.failures import DONE, FAILED, BadUsage, warn
 from txbroker.cli.run import add_configuration, process_count
 from txbroker.cli.tables import table, terminal_width
 from txbroker.config.load import LOG_DIRECTORY_KEYS, InvalidConfig
 from txbroker.config.origins import ORDER, Row, rows
 from txbroker.config.process_layout import process_overrides
 from txbroker.config.resolve import BrokerConfig
+from txbroker.console.failures import DONE, FAILED, BadUsage, warn
 from txbroker.errors import ConfigError, StartError
 
 DESCRIPTION = """\

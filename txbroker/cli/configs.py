@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from txbroker.cli import clients, quota_configs
 from txbroker.cli.arguments import add_client
-from txbroker.cli.failures import DONE, BadUsage, CommandFailed, broker_error, no_topic, warn
 from txbroker.cli.results import Column, Results, Row, cell, results
+from txbroker.console.failures import DONE, BadUsage, CommandFailed, broker_error, no_topic, warn
 from txbroker.errors import ErrorCode
 
 DESCRIPTION = """\

@@ -13,10 +13,10 @@ from typing import Any
 from txbroker.cli import clients
 from txbroker.cli.arguments import add_client, add_properties, number
 from txbroker.cli.deserializers import NotDeserialized
-from txbroker.cli.failures import DONE, BadUsage, CommandFailed, no_topic, warn
 from txbroker.cli.partition_flags import topic_pattern
 from txbroker.cli.progress import Progress
 from txbroker.cli.record_formatter import Formatter, formatter, formatter_properties
+from txbroker.console.failures import DONE, BadUsage, CommandFailed, no_topic, warn
 
 DESCRIPTION = """\
 Read the records of a topic and print them as they arrive, starting at the end of the topic, or at its beginning with --from-beginning.

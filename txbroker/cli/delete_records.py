@@ -9,11 +9,12 @@ from typing import Any
 
 from txbroker.cli import clients
 from txbroker.cli.arguments import add_client
-from txbroker.cli.failures import DONE, FAILED, CommandFailed
-from txbroker.cli.input_files import read_json
-from txbroker.cli.partition_flags import Partition, partitions_of, warn_of_refused
+from txbroker.cli.partition_flags import partitions_of, warn_of_refused
 from txbroker.cli.results import Column, Row, results
+from txbroker.console.failures import DONE, FAILED, CommandFailed
+from txbroker.console.input_files import read_json
 from txbroker.errors import ErrorCode, error_name
+from txbroker.names import TopicPartition
 
 DESCRIPTION = """\
 Delete the records of partitions before an offset, for all consumers. The offset -1 deletes all present records.
@@ -54,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
     refused = [row for row in rows if row["error"] is not None]
     shown.rows(COLUMNS if refused else COLUMNS[:-1], rows, _plain)
     codes = ErrorCode.__members__
-    failed = {Partition(row["topic"], row["partition"]): codes.get(row["error"], ErrorCode.UNKNOWN_SERVER_ERROR) for row in refused}
+    failed = {TopicPartition(row["topic"], row["partition"]): codes.get(row["error"], ErrorCode.UNKNOWN_SERVER_ERROR) for row in refused}
     warn_of_refused("nothing was deleted from {}", failed, _ADVICE)
     return FAILED if refused else DONE
 
@@ -64,13 +65,13 @@ def _plain(row: Row) -> str:
     return f"partition: {row['topic']}-{row['partition']}\t{what}"
 
 
-def read_offsets(path: str) -> dict[Partition, int]:
+def read_offsets(path: str) -> dict[TopicPartition, int]:
     """The partitions of an offset file; CommandFailed."""
     content = read_json(path)
     entries = content.get("partitions") if isinstance(content, dict) else None
     if not isinstance(entries, list) or not entries or content.get("version", 1) != 1:
         raise CommandFailed(f"{path} has no partitions of version 1; the format is {SHAPE}")
-    offsets: dict[Partition, int] = {}
+    offsets: dict[TopicPartition, int] = {}
     for entry in entries:
         partition, offset = _entry(entry, path)
         if partition in offsets:
@@ -79,15 +80,15 @@ def read_offsets(path: str) -> dict[Partition, int]:
     return offsets
 
 
-def _entry(entry: Any, path: str) -> tuple[Partition, int]:
+def _entry(entry: Any, path: str) -> tuple[TopicPartition, int]:
     topic, index, offset = (entry.get(key) if isinstance(entry, dict) else None for key in ("topic", "partition", "offset"))
     whole = [number for number in (index, offset) if isinstance(number, int) and not isinstance(number, bool)]
     if not isinstance(topic, str) or len(whole) != 2 or not 0 <= whole[0] < 2**31 or not -1 <= whole[1] < 2**63:
         raise CommandFailed(f"{path} has an invalid entry {str(entry)[:100]}; the format is {SHAPE}")
-    return Partition(topic, whole[0]), whole[1]
+    return TopicPartition(topic, whole[0]), whole[1]
 
 
-def _delete(admin: Any, wanted: Mapping[Partition, int]) -> list[Row]:
+def _delete(admin: Any, wanted: Mapping[TopicPartition, int]) -> list[Row]:
     leaders = partitions_of(admin.describe_topics(sorted({partition.topic for partition in wanted})))
     rows: list[Row] = []
     by_leader: dict[int, dict[str, list[tuple[int, int]]]] = defaultdict(lambda: defaultdict(list))
@@ -97,7 +98,7 @@ def _delete(admin: Any, wanted: Mapping[Partition, int]) -> list[Row]:
             error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if leader is None else ErrorCode.LEADER_NOT_AVAILABLE
             rows.append(_row(partition, None, error))
         else:
-            by_leader[leader][partition.topic].append((partition.number, offset))
+            by_leader[leader][partition.topic].append((partition.partition, offset))
     for leader, topics in by_leader.items():
         rows += _delete_at(admin, leader, topics)
     return rows
@@ -108,13 +109,13 @@ def _delete_at(admin: Any, leader: int, topics: Mapping[str, list[tuple[int, int
 
     response = clients.send(admin, DeleteRecordsRequest(topics=list(topics.items()), timeout_ms=TIMEOUT_MS), leader)
     return [
-        _row(Partition(topic.name, answer.partition_index), answer.low_watermark, answer.error_code)
+        _row(TopicPartition(topic.name, answer.partition_index), answer.low_watermark, answer.error_code)
         for topic in response.topics
         for answer in topic.partitions
     ]
 
 
-def _row(partition: Partition, low_watermark: int | None, code: int) -> Row:
+def _row(partition: TopicPartition, low_watermark: int | None, code: int) -> Row:
     error = None if code == ErrorCode.NONE else error_name(code)
     found = None if error else low_watermark
-    return {"topic": partition.topic, "partition": partition.number, "low_watermark": found, "error": error}
+    return {"topic": partition.topic, "partition": partition.partition, "low_watermark": found, "error": error}

@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-from txbroker.cli.failures import BadUsage
+from txbroker.console.failures import BadUsage
 
 PACKAGE = "org.apache.kafka.common.serialization."
 

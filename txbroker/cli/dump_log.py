@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 from txbroker.cli.arguments import number
-from txbroker.cli.failures import BadUsage
+from txbroker.console.failures import BadUsage
 
 DESCRIPTION = """\
 Print the content of files of a log directory as Kafka's tool does: .log, .index, .timeindex, .txnindex, .snapshot, and .checkpoint of

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from txbroker.cli.failures import CommandFailed, client_failure
 from txbroker.client.blocking_connection import connect_to_any
 from txbroker.client.client_errors import ClientError
 from txbroker.client.log_directories import log_directories
+from txbroker.console.failures import CommandFailed, client_failure
 from txbroker.errors import ErrorCode
 
 # Errors that brokers answer, among other reasons, when they cannot write.

@@ -7,13 +7,11 @@ from typing import Any
 
 from txbroker.cli import clients
 from txbroker.cli.arguments import add_client, numbers
-from txbroker.cli.failures import DONE, BadUsage, CommandFailed
 from txbroker.cli.partition_flags import (
     EARLIEST,
     LATEST,
     MAX_TIMESTAMP,
     UNKNOWN_OFFSET,
-    Partition,
     Rule,
     list_offsets,
     partitions_of,
@@ -22,6 +20,8 @@ from txbroker.cli.partition_flags import (
     with_leaders,
 )
 from txbroker.cli.results import Column, Row, results
+from txbroker.console.failures import DONE, BadUsage, CommandFailed
+from txbroker.names import TopicPartition
 
 DESCRIPTION = """\
 Print offsets of partitions: the end of the log (latest), its start (earliest), or the first record with a timestamp since a time.
@@ -84,14 +84,14 @@ def run(arguments: argparse.Namespace) -> int:
     return DONE
 
 
-def _row(partition: Partition, at: Any) -> Row:
+def _row(partition: TopicPartition, at: Any) -> Row:
     timestamp = at.timestamp if at.timestamp >= 0 else None
-    return {"topic": partition.topic, "partition": partition.number, "offset": at.offset, "timestamp": timestamp}
+    return {"topic": partition.topic, "partition": partition.partition, "offset": at.offset, "timestamp": timestamp}
 
 
-def _by_rules(partition: Partition, wanted: list[Rule]) -> bool:
+def _by_rules(partition: TopicPartition, wanted: list[Rule]) -> bool:
     return any(rule.matches(partition) for rule in wanted)
 
 
-def _by_name(partition: Partition, pattern: Any, wanted: set[int] | None) -> bool:
-    return pattern.fullmatch(partition.topic) is not None and (wanted is None or partition.number in wanted)
+def _by_name(partition: TopicPartition, pattern: Any, wanted: set[int] | None) -> bool:
+    return pattern.fullmatch(partition.topic) is not None and (wanted is None or partition.partition in wanted)

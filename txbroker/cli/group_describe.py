@@ -7,11 +7,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from txbroker.cli.failures import DONE, FAILED, broker_error, warn
 from txbroker.cli.group_requests import Group, committed_offsets, describe_groups
-from txbroker.cli.partition_flags import LATEST, Partition, list_offsets, partitions_of
+from txbroker.cli.partition_flags import LATEST, list_offsets, partitions_of
 from txbroker.cli.results import Column, Results, Row
+from txbroker.console.failures import DONE, FAILED, broker_error, warn
 from txbroker.errors import ErrorCode
+from txbroker.names import TopicPartition
 
 NO_EPOCH = -1
 REBALANCING = ("PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling")
@@ -96,10 +97,10 @@ def _show_members(shown: Results, group: Group, verbose: bool) -> None:
     _show(shown, group, [*columns, *(ASSIGNMENTS if verbose else ())], rows)
 
 
-def _by_topic(partitions: Iterable[Partition]) -> dict[str, list[int]]:
+def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
     found: dict[str, list[int]] = defaultdict(list)
     for partition in partitions:
-        found[partition.topic].append(partition.number)
+        found[partition.topic].append(partition.partition)
     return found
 
 
@@ -129,14 +130,14 @@ def offset_rows(admin: Any, groups: Sequence[Group], timeout_ms: int) -> list[li
     return [_group_rows(group, committed.get(group.name, {}), ends) for group in groups]
 
 
-def _log_ends(admin: Any, partitions: set[Partition]) -> dict[Partition, int]:
+def _log_ends(admin: Any, partitions: set[TopicPartition]) -> dict[TopicPartition, int]:
     """The log end offsets of those that exist and have a leader."""
     topics = admin.describe_topics(sorted({partition.topic for partition in partitions})) if partitions else []
     led = [partition for partition, leader in partitions_of(topics).items() if leader >= 0 and partition in partitions]
     return {partition: found.offset for partition, found in list_offsets(admin, led, LATEST).items()}
 
 
-def _group_rows(group: Group, committed: Mapping[Partition, Any], ends: Mapping[Partition, int]) -> list[Row]:
+def _group_rows(group: Group, committed: Mapping[TopicPartition, Any], ends: Mapping[TopicPartition, int]) -> list[Row]:
     rows, assigned = [], set()
     for member in sorted(group.members, key=lambda member: -len(member.partitions)):
         who = {"consumer_id": member.consumer_id, "host": member.host, "client_id": member.client_id}
@@ -148,7 +149,11 @@ def _group_rows(group: Group, committed: Mapping[Partition, Any], ends: Mapping[
 
 
 def _row(
-    group: str, partition: Partition, committed: Mapping[Partition, Any], ends: Mapping[Partition, int], who: Mapping[str, str | None]
+    group: str,
+    partition: TopicPartition,
+    committed: Mapping[TopicPartition, Any],
+    ends: Mapping[TopicPartition, int],
+    who: Mapping[str, str | None],
 ) -> Row:
     at = committed.get(partition)
     end = ends.get(partition)
@@ -156,7 +161,7 @@ def _row(
     return {
         "group": group,
         "topic": partition.topic,
-        "partition": partition.number,
+        "partition": partition.partition,
         "leader_epoch": epoch,
         "current_offset": None if at is None else at.offset,
         "log_end_offset": end,

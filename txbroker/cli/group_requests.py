@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from txbroker.cli import clients
-from txbroker.cli.partition_flags import Partition
 from txbroker.cli.results import Row
 from txbroker.errors import ErrorCode
+from txbroker.names import TopicPartition
 
 # Groups of consumers, and groups that only commit offsets (Kafka's ListGroupsOptions.forConsumerGroups).
 CONSUMERS = ("consumer", "")
@@ -33,7 +33,7 @@ class Member(NamedTuple):
     instance_id: str | None
     client_id: str
     host: str
-    partitions: list[Partition]
+    partitions: list[TopicPartition]
 
 
 class Group(NamedTuple):
@@ -103,25 +103,25 @@ def delete_groups(admin: Any, names: Iterable[str], timeout_ms: int) -> dict[str
     return dict(sorted(found.items()))
 
 
-def committed_offsets(admin: Any, names: Sequence[str], timeout_ms: int) -> dict[str, dict[Partition, Any]]:
+def committed_offsets(admin: Any, names: Sequence[str], timeout_ms: int) -> dict[str, dict[TopicPartition, Any]]:
     """The committed offset, leader epoch and metadata of each group, by partition."""
     if not names:
         return {}
     found = clients.retried(lambda: admin.list_group_offsets(dict.fromkeys(names)), timeout_ms)
     return {
-        group: {Partition(*partition): offset for partition, offset in sorted(offsets.items()) if offset.offset >= 0}
+        group: {TopicPartition(*partition): offset for partition, offset in sorted(offsets.items()) if offset.offset >= 0}
         for group, offsets in found.items()
     }
 
 
-def commit_offsets(admin: Any, group: str, offsets: Mapping[Partition, int], metadata: str = "") -> dict[Partition, int]:
+def commit_offsets(admin: Any, group: str, offsets: Mapping[TopicPartition, int], metadata: str = "") -> dict[TopicPartition, int]:
     """Commit as a tool does, without a generation and a leader epoch; the error codes of the partitions that are refused. KafkaError."""
-    from kafka import TopicPartition
+    from kafka import TopicPartition as KafkaPartition
     from kafka.structs import OffsetAndMetadata
 
-    wanted = {TopicPartition(*partition): OffsetAndMetadata(offset, metadata, None) for partition, offset in offsets.items()}
+    wanted = {KafkaPartition(*partition): OffsetAndMetadata(offset, metadata, None) for partition, offset in offsets.items()}
     answers = admin.alter_group_offsets(group, wanted)
-    return {Partition(*partition): error.errno for partition, error in answers.items() if error.errno != ErrorCode.NONE}
+    return {TopicPartition(*partition): error.errno for partition, error in answers.items() if error.errno != ErrorCode.NONE}
 
 
 def _by_coordinator(found: Mapping[str, Coordinator]) -> dict[Coordinator, list[str]]:
@@ -144,12 +144,12 @@ def _member(found: Any, consumer: bool) -> Member:
     return Member(found.member_id, instance_id, found.client_id, found.client_host, partitions)
 
 
-def _assignment(data: bytes) -> list[Partition]:
+def _assignment(data: bytes) -> list[TopicPartition]:
     """The partitions of a member; none if they cannot be decoded: the bytes are those of the group's leader."""
     from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 
     try:
         topics = ConsumerProtocolAssignment.decode(data).assigned_partitions
-        return sorted(Partition(topic.topic, partition) for topic in topics for partition in topic.partitions)
+        return sorted(TopicPartition(topic.topic, partition) for topic in topics for partition in topic.partitions)
     except Exception:
         return []

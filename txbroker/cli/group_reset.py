@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from txbroker.cli.failures import DONE, FAILED, BadUsage, CommandFailed, broker_error, no_topic, warn
 from txbroker.cli.group_requests import Group, commit_offsets, committed_offsets, describe_groups
-from txbroker.cli.input_files import read_text
-from txbroker.cli.partition_flags import EARLIEST, LATEST, UNKNOWN_OFFSET, Partition, list_offsets, partitions_of, warn_of_refused
+from txbroker.cli.partition_flags import EARLIEST, LATEST, UNKNOWN_OFFSET, list_offsets, partitions_of, warn_of_refused
 from txbroker.cli.results import Column, Results, Row
+from txbroker.console.failures import DONE, FAILED, BadUsage, CommandFailed, broker_error, no_topic, warn
+from txbroker.console.input_files import read_text
 from txbroker.errors import ErrorCode
+from txbroker.names import TopicPartition
 
 RESETTABLE = ("Empty", "Dead")
 COLUMNS = (
@@ -27,7 +28,7 @@ _DURATION = re.compile(r"P(?:(?P<d>\d+)D)?(?:T(?=\d)(?:(?P<h>\d+)H)?(?:(?P<m>\d+
 _SECONDS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 _LARGEST = 10**12  # seconds: more than any log spans, and its milliseconds fit into 64 bits
 
-Offsets = Mapping[Partition, int]
+Offsets = Mapping[TopicPartition, int]
 
 
 def duration_ms(text: str) -> int:
@@ -53,7 +54,7 @@ def datetime_ms(text: str) -> int:
         raise argparse.ArgumentTypeError(f"must be a date and time after 1970, not {text!r}") from None
 
 
-def topic_partitions(specs: Sequence[str], topics: Callable[[list[str]], Iterable[Mapping[str, Any]]]) -> list[Partition]:
+def topic_partitions(specs: Sequence[str], topics: Callable[[list[str]], Iterable[Mapping[str, Any]]]) -> list[TopicPartition]:
     """The partitions of --topic flags: `topic`, or `topic:0,1`. BadUsage; CommandFailed if one does not exist."""
     wanted: dict[str, list[int] | None] = {}
     for spec in specs:
@@ -63,14 +64,14 @@ def topic_partitions(specs: Sequence[str], topics: Callable[[list[str]], Iterabl
             raise BadUsage(f"--topic is {spec!r}; it must be a topic, or a topic with partitions like topic:0,1")
         wanted[name] = [*(wanted.get(name) or []), *map(int, parts)] if colon else None
     there = _partitions(topics, sorted(wanted))
-    chosen = [partition for partition in there if (numbers_ := wanted[partition.topic]) is None or partition.number in numbers_]
-    missing = sorted({Partition(name, number) for name, numbers_ in wanted.items() for number in numbers_ or ()} - set(chosen))
+    chosen = [partition for partition in there if (numbers_ := wanted[partition.topic]) is None or partition.partition in numbers_]
+    missing = sorted({TopicPartition(name, number) for name, numbers_ in wanted.items() for number in numbers_ or ()} - set(chosen))
     if missing:
         raise CommandFailed(f"there is no partition {', '.join(map(str, missing))}; see `txbroker topics --describe`")
     return chosen
 
 
-def _partitions(topics: Callable[[list[str]], Iterable[Mapping[str, Any]]], names: list[str]) -> list[Partition]:
+def _partitions(topics: Callable[[list[str]], Iterable[Mapping[str, Any]]], names: list[str]) -> list[TopicPartition]:
     described = list(topics(names))
     for topic in described:
         if topic["error_code"] != ErrorCode.NONE:
@@ -78,9 +79,9 @@ def _partitions(topics: Callable[[list[str]], Iterable[Mapping[str, Any]]], name
     return list(partitions_of(described))
 
 
-def read_plan(text: str, path: str, groups: Sequence[str]) -> dict[str, dict[Partition, int]]:
+def read_plan(text: str, path: str, groups: Sequence[str]) -> dict[str, dict[TopicPartition, int]]:
     """The offsets of a file in the format of --export: topic,partition,offset for a single group, or group,topic,partition,offset."""
-    plan: dict[str, dict[Partition, int]] = {}
+    plan: dict[str, dict[TopicPartition, int]] = {}
     for number, fields in enumerate(csv.reader(io.StringIO(text)), 1):
         if not fields:
             continue
@@ -93,13 +94,13 @@ def read_plan(text: str, path: str, groups: Sequence[str]) -> dict[str, dict[Par
             raise CommandFailed(f"line {number} of {path} is neither topic,partition,offset nor group,topic,partition,offset")
         if group not in groups:
             raise CommandFailed(f"line {number} of {path} is for group {group}; specify it with --group, or remove the line")
-        plan.setdefault(group, {})[Partition(topic, partition)] = offset
+        plan.setdefault(group, {})[TopicPartition(topic, partition)] = offset
     if not plan:
         raise CommandFailed(f"{path} has no offsets; create it with --export")
     return plan
 
 
-def clamp(wanted: Offsets, first: Offsets, end: Offsets) -> dict[Partition, int]:
+def clamp(wanted: Offsets, first: Offsets, end: Offsets) -> dict[TopicPartition, int]:
     """Offsets within the logs, with a warning for each one that was not."""
     found = {}
     for partition, offset in wanted.items():
@@ -117,7 +118,7 @@ class Resetter:
         self._admin = admin
         self._arguments = arguments
 
-    def plan(self, groups: Sequence[Group]) -> dict[str, dict[Partition, int]]:
+    def plan(self, groups: Sequence[Group]) -> dict[str, dict[TopicPartition, int]]:
         """New offsets by group; CommandFailed."""
         arguments = self._arguments
         names = [group.name for group in groups]
@@ -129,7 +130,7 @@ class Resetter:
         chosen = None if arguments.all_topics else topic_partitions(arguments.topic, self._admin.describe_topics)
         return {name: self._offsets(list(committed[name]) if chosen is None else chosen, committed[name]) for name in names}
 
-    def _offsets(self, partitions: Sequence[Partition], committed: Mapping[Partition, Any]) -> dict[Partition, int]:
+    def _offsets(self, partitions: Sequence[TopicPartition], committed: Mapping[TopicPartition, Any]) -> dict[TopicPartition, int]:
         arguments = self._arguments
         if arguments.to_earliest:
             return self._at(partitions, EARLIEST)
@@ -149,18 +150,18 @@ class Resetter:
         ends = self._at([partition for partition in partitions if partition not in committed], LATEST)
         return {partition: committed[partition].offset if partition in committed else ends[partition] for partition in partitions}
 
-    def _at(self, partitions: Sequence[Partition], timestamp: int) -> dict[Partition, int]:
+    def _at(self, partitions: Sequence[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:
         return {partition: found.offset for partition, found in sorted(list_offsets(self._admin, partitions, timestamp).items())}
 
-    def _inside(self, wanted: Offsets) -> dict[Partition, int]:
+    def _inside(self, wanted: Offsets) -> dict[TopicPartition, int]:
         partitions = list(wanted)
         return clamp(wanted, self._at(partitions, EARLIEST), self._at(partitions, LATEST))
 
-    def _since(self, partitions: Sequence[Partition], timestamp_ms: int) -> dict[Partition, int]:
+    def _since(self, partitions: Sequence[TopicPartition], timestamp_ms: int) -> dict[TopicPartition, int]:
         found = self._at(partitions, timestamp_ms)
         later = [partition for partition, offset in found.items() if offset == UNKNOWN_OFFSET]
         for partition in later:
-            warn(f"Partition {partition.number} of topic {partition.topic} has no record since then. Falling back to its latest offset.")
+            warn(f"Partition {partition.partition} of topic {partition.topic} has no record since then. Falling back to its latest offset.")
         return {**found, **self._at(later, LATEST)}
 
 
@@ -188,7 +189,7 @@ def reset(admin: Any, names: Sequence[str], arguments: argparse.Namespace, shown
     elif not arguments.dry_run:
         warn("WARN: No action will be performed as the --execute option is missing; use --dry-run to hide this warning.")
     rows = [
-        {"group": group, "topic": partition.topic, "partition": partition.number, "new_offset": offset}
+        {"group": group, "topic": partition.topic, "partition": partition.partition, "new_offset": offset}
         for group, offsets in plan.items()
         for partition, offset in sorted(offsets.items())
     ]
@@ -196,7 +197,7 @@ def reset(admin: Any, names: Sequence[str], arguments: argparse.Namespace, shown
     return status
 
 
-def _commit(admin: Any, group: str, offsets: Offsets) -> set[Partition]:
+def _commit(admin: Any, group: str, offsets: Offsets) -> set[TopicPartition]:
     """Commit; the partitions that are refused, after warnings about them."""
     refused = commit_offsets(admin, group, offsets)
     warn_of_refused(f"the offset of group {group} was not set for {{}}", refused)

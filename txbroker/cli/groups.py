@@ -8,13 +8,13 @@ from typing import Any
 
 from txbroker.cli import clients
 from txbroker.cli.arguments import add_client, number
-from txbroker.cli.failures import DONE, FAILED, BadUsage, broker_error, warn
 from txbroker.cli.group_describe import describe
 from txbroker.cli.group_requests import delete_groups, list_groups
 from txbroker.cli.group_reset import datetime_ms, duration_ms, reset, topic_partitions
-from txbroker.cli.partition_flags import Partition
 from txbroker.cli.results import Column, Results, results
+from txbroker.console.failures import DONE, FAILED, BadUsage, broker_error, warn
 from txbroker.errors import ErrorCode, error_name
+from txbroker.names import TopicPartition
 
 DESCRIPTION = """\
 List, describe and delete consumer groups, and reset their committed offsets.
@@ -203,18 +203,18 @@ def _delete(admin: Any, names: Sequence[str], arguments: argparse.Namespace, sho
 
 
 def _delete_offsets(admin: Any, arguments: argparse.Namespace, shown: Results) -> int:
-    from kafka import TopicPartition
+    from kafka import TopicPartition as KafkaPartition
     from kafka.errors import GroupIdNotFoundError, GroupSubscribedToTopicError
 
     (group,) = arguments.group
-    partitions = [TopicPartition(*partition) for partition in topic_partitions(arguments.topic, admin.describe_topics)]
+    partitions = [KafkaPartition(*partition) for partition in topic_partitions(arguments.topic, admin.describe_topics)]
     try:
         answers = clients.retried(lambda: admin.delete_group_offsets(group, partitions), arguments.timeout)
     except (GroupIdNotFoundError, GroupSubscribedToTopicError) as error:
         raise broker_error(f"no offset of group {group} was deleted", error.errno, None) from None
     failed = {partition: error.errno for partition, error in answers.items() if error.errno != ErrorCode.NONE}
     rows = [
-        {"group": group, **_status(Partition(*partition), failed.get(partition, int(ErrorCode.NONE)))} for partition in sorted(answers)
+        {"group": group, **_status(TopicPartition(*partition), failed.get(partition, int(ErrorCode.NONE)))} for partition in sorted(answers)
     ]
     if not shown.as_json:
         succeeded = f"Request succeeded for deleting offsets from group {group}."
@@ -226,6 +226,6 @@ def _delete_offsets(admin: Any, arguments: argparse.Namespace, shown: Results) -
     return FAILED if failed else DONE
 
 
-def _status(partition: Partition, code: int) -> dict[str, Any]:
+def _status(partition: TopicPartition, code: int) -> dict[str, Any]:
     status = SUCCESSFUL if code == ErrorCode.NONE else f"Error: {error_name(code)}"
-    return {"topic": partition.topic, "partition": partition.number, "status": status}
+    return {"topic": partition.topic, "partition": partition.partition, "status": status}

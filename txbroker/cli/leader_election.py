@@ -9,11 +9,11 @@ from typing import Any
 
 from txbroker.cli import clients
 from txbroker.cli.arguments import add_client, number
-from txbroker.cli.failures import DONE, FAILED, BadUsage, CommandFailed, broker_error, warn
-from txbroker.cli.input_files import read_json
-from txbroker.cli.partition_flags import Partition
 from txbroker.cli.results import Results, results
+from txbroker.console.failures import DONE, FAILED, BadUsage, CommandFailed, broker_error, warn
+from txbroker.console.input_files import read_json
 from txbroker.errors import ErrorCode
+from txbroker.names import TopicPartition
 
 DESCRIPTION = """\
 Elect leaders. A preferred election makes the first replica of a partition its leader, if it is in sync. An unclean election makes any live
@@ -47,9 +47,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Elect; 1 if an election failed. BadUsage, CommandFailed."""
     if (arguments.topic is None) != (arguments.partition is None):
         raise BadUsage("--topic and --partition belong together; name both, or neither")
-    wanted: list[Partition] | None = None
+    wanted: list[TopicPartition] | None = None
     if arguments.topic is not None:
-        wanted = [Partition(arguments.topic, arguments.partition)]
+        wanted = [TopicPartition(arguments.topic, arguments.partition)]
     elif arguments.path_to_json_file is not None:
         wanted = read_partitions(arguments.path_to_json_file)
     with clients.administering(arguments) as admin:
@@ -57,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
     return _show(results(arguments), arguments.election_type, answers)
 
 
-def read_partitions(path: str) -> list[Partition]:
+def read_partitions(path: str) -> list[TopicPartition]:
     """The partitions of a file; CommandFailed."""
     content = read_json(path)
     entries = content.get("partitions") if isinstance(content, dict) else None
@@ -68,19 +68,19 @@ def read_partitions(path: str) -> list[Partition]:
         topic, index = (entry.get(key) if isinstance(entry, dict) else None for key in ("topic", "partition"))
         if not isinstance(topic, str) or type(index) is not int or not 0 <= index < 2**31:
             raise CommandFailed(f"{path} has an invalid entry {str(entry)[:100]}; the format is {SHAPE}")
-        found.append(Partition(topic, index))
+        found.append(TopicPartition(topic, index))
     if len(set(found)) < len(found):
         raise CommandFailed(f"{path} has a partition twice; remove one of the entries")
     return found
 
 
-def _elect(admin: Any, election_type: int, wanted: Iterable[Partition] | None) -> dict[Partition, tuple[int, str | None]]:
+def _elect(admin: Any, election_type: int, wanted: Iterable[TopicPartition] | None) -> dict[TopicPartition, tuple[int, str | None]]:
     """The error code and message of each partition, by the controller."""
     from kafka.protocol.admin import ElectLeadersRequest
 
     by_topic: dict[str, list[int]] = defaultdict(list)
     for partition in wanted or ():
-        by_topic[partition.topic].append(partition.number)
+        by_topic[partition.topic].append(partition.partition)
     topics = None if wanted is None else list(by_topic.items())
     response = clients.send_to_controller(
         admin, ElectLeadersRequest(election_type=election_type, topic_partitions=topics, timeout_ms=TIMEOUT_MS)
@@ -88,18 +88,18 @@ def _elect(admin: Any, election_type: int, wanted: Iterable[Partition] | None) -
     if response.error_code != ErrorCode.NONE:
         raise broker_error("no leaders were elected", response.error_code, None)
     return {
-        Partition(result.topic, answer.partition_id): (answer.error_code, answer.error_message)
+        TopicPartition(result.topic, answer.partition_id): (answer.error_code, answer.error_message)
         for result in response.replica_election_results
         for answer in result.partition_result
     }
 
 
-def _show(shown: Results, kind: str, answers: dict[Partition, tuple[int, str | None]]) -> int:
+def _show(shown: Results, kind: str, answers: dict[TopicPartition, tuple[int, str | None]]) -> int:
     ordered = sorted(answers.items())
     if shown.as_json:
         states: dict[int, str] = {ErrorCode.NONE: "elected", ErrorCode.ELECTION_NOT_NEEDED: "not_needed"}
         for partition, (code, _) in ordered:
-            shown.json({"topic": partition.topic, "partition": partition.number, "state": states.get(code, "failed")})
+            shown.json({"topic": partition.topic, "partition": partition.partition, "state": states.get(code, "failed")})
     else:
         for code, sentence in (
             (ErrorCode.NONE, f"Successfully completed leader election ({kind.upper()}) for partitions"),

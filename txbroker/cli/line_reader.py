@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from txbroker.cli.failures import CommandFailed
 from txbroker.cli.property_flags import from_properties
+from txbroker.console.failures import CommandFailed
 
 Header = tuple[str, bytes]
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from txbroker.cli import clients
 from txbroker.cli.arguments import add_client, add_properties, number
-from txbroker.cli.failures import DONE, BadUsage
 from txbroker.cli.results import results
+from txbroker.console.failures import DONE, BadUsage
 
 DESCRIPTION = """\
 Show the status of the log cleaner, compact or expire topics on request, and print what a pass would remove.

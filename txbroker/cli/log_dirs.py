@@ -9,9 +9,9 @@ from typing import Any
 
 from txbroker.cli import clients
 from txbroker.cli.arguments import add_client, numbers
-from txbroker.cli.failures import DONE, FAILED, CommandFailed, no_topic, warn
-from txbroker.cli.progress import size_text
 from txbroker.cli.results import Column, Results, Row, results
+from txbroker.console.failures import DONE, FAILED, CommandFailed, no_topic, warn
+from txbroker.console.texts import size_text
 from txbroker.errors import ErrorCode, error_name
 
 DESCRIPTION = """\

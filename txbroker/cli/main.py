@@ -12,8 +12,8 @@ from importlib import import_module
 
 from txbroker import __version__
 from txbroker.cli.arguments import Parser
-from txbroker.cli.failures import FAILED, INTERRUPTED, USAGE, BadUsage, CommandFailed, client_failure, complain, complain_as_json
 from txbroker.client.client_errors import ClientError
+from txbroker.console.failures import FAILED, INTERRUPTED, USAGE, BadUsage, CommandFailed, client_failure, complain, complain_as_json
 
 DESCRIPTION = """\
 A broker that speaks Kafka's wire protocol, and the tools to use it: their flags are those of Kafka's tools.

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from txbroker.cli import clients
-from txbroker.cli.failures import broker_error
-from txbroker.cli.partition_flags import Partition
+from txbroker.console.failures import broker_error
 from txbroker.errors import ErrorCode
+from txbroker.names import TopicPartition
 
 TIMEOUT_MS = 10_000
 
@@ -25,7 +25,7 @@ class Ongoing(NamedTuple):
         return " ".join(f"{name}: {','.join(map(str, brokers))}." for name, brokers in parts.items() if brokers)
 
 
-def find_ongoing(admin: Any) -> dict[Partition, Ongoing] | None:
+def find_ongoing(admin: Any) -> dict[TopicPartition, Ongoing] | None:
     """The reassignments in progress; None if the broker is alone, and does not serve them."""
     from kafka.errors import UnsupportedVersionError
     from kafka.protocol.admin import ListPartitionReassignmentsRequest
@@ -37,7 +37,7 @@ def find_ongoing(admin: Any) -> dict[Partition, Ongoing] | None:
     if response.error_code != ErrorCode.NONE:
         raise broker_error("the reassignments cannot be listed", response.error_code, response.error_message)
     return {
-        Partition(topic.name, partition.partition_index): Ongoing(
+        TopicPartition(topic.name, partition.partition_index): Ongoing(
             partition.replicas, partition.adding_replicas, partition.removing_replicas
         )
         for topic in response.topics

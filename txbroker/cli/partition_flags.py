@@ -6,27 +6,17 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from txbroker.cli.failures import BadUsage, broker_error, warn
 from txbroker.client.offset_requests import EARLIEST as EARLIEST
 from txbroker.client.offset_requests import LATEST as LATEST
 from txbroker.client.offset_requests import MAX_TIMESTAMP as MAX_TIMESTAMP
-from txbroker.names import amount
+from txbroker.console.failures import BadUsage, broker_error, warn
+from txbroker.names import TopicPartition, amount
 
 _RULE = re.compile(r"(?P<topic>[^:,]*)(?::(?:(?P<one>\d+)|(?P<low>\d*)-(?P<high>\d*))?)?")
 
 UNKNOWN_OFFSET = -1  # in a response of ListOffsets
 NAMED_MAX = 3  # partitions in one message
 NO_ADVICE: Mapping[int, str] = {}
-
-
-class Partition(NamedTuple):
-    """A partition of a topic."""
-
-    topic: str
-    number: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.number}"
 
 
 class Rule(NamedTuple):
@@ -36,9 +26,9 @@ class Rule(NamedTuple):
     low: int
     high: int | None
 
-    def matches(self, partition: Partition) -> bool:
+    def matches(self, partition: TopicPartition) -> bool:
         """Whether the partition is selected."""
-        inside = self.low <= partition.number and (self.high is None or partition.number < self.high)
+        inside = self.low <= partition.partition and (self.high is None or partition.partition < self.high)
         return inside and self.topic.fullmatch(partition.topic) is not None
 
 
@@ -65,14 +55,14 @@ def _rule(part: str, text: str) -> Rule:
     return Rule(topic, int(found["low"] or 0), int(found["high"]) if found["high"] else None)
 
 
-def partitions_of(topics: Iterable[Mapping[str, Any]]) -> dict[Partition, int]:
+def partitions_of(topics: Iterable[Mapping[str, Any]]) -> dict[TopicPartition, int]:
     """All partitions of described topics, sorted, with their leaders (below 0: none)."""
-    found = {Partition(topic["name"], partition["partition_index"]): partition["leader_id"]
+    found = {TopicPartition(topic["name"], partition["partition_index"]): partition["leader_id"]
              for topic in topics for partition in topic["partitions"]}  # fmt: skip
     return dict(sorted(found.items()))
 
 
-def some(partitions: Sequence[Partition]) -> str:
+def some(partitions: Sequence[TopicPartition]) -> str:
     """Partitions for a message: `partition a-0`, or `7 partitions (a-0, a-1, a-2, ...)`."""
     if len(partitions) == 1:
         return f"partition {partitions[0]}"
@@ -80,7 +70,7 @@ def some(partitions: Sequence[Partition]) -> str:
     return f"{amount(len(partitions), 'partition')} ({named})"
 
 
-def warn_of_refused(what: str, refused: Mapping[Partition, int], advice: Mapping[int, str] = NO_ADVICE) -> None:
+def warn_of_refused(what: str, refused: Mapping[TopicPartition, int], advice: Mapping[int, str] = NO_ADVICE) -> None:
     """One warning for each error code; `what` has `{}` in the place of the partitions. `advice`: what to do about some codes."""
     for code in sorted(set(refused.values())):
         partitions = sorted(partition for partition, each in refused.items() if each == code)
@@ -88,7 +78,7 @@ def warn_of_refused(what: str, refused: Mapping[Partition, int], advice: Mapping
         warn(f"{sentence}; {advice[code]}" if code in advice else sentence)
 
 
-def with_leaders(leaders: Mapping[Partition, int]) -> list[Partition]:
+def with_leaders(leaders: Mapping[TopicPartition, int]) -> list[TopicPartition]:
     """The partitions that have a leader, with one warning about all others."""
     others = [partition for partition, leader in leaders.items() if leader < 0]
     if others:
@@ -97,10 +87,10 @@ def with_leaders(leaders: Mapping[Partition, int]) -> list[Partition]:
     return [partition for partition, leader in leaders.items() if leader >= 0]
 
 
-def list_offsets(admin: Any, partitions: Sequence[Partition], timestamp: int) -> dict[Partition, Any]:
+def list_offsets(admin: Any, partitions: Sequence[TopicPartition], timestamp: int) -> dict[TopicPartition, Any]:
     """Offset, timestamp and leader epoch of each partition, by a timestamp in milliseconds or a negative one of ListOffsets."""
-    from kafka import TopicPartition
+    from kafka import TopicPartition as KafkaPartition
 
-    wanted = {TopicPartition(*partition): timestamp for partition in partitions}
+    wanted = {KafkaPartition(*partition): timestamp for partition in partitions}
     found = admin.list_partition_offsets(wanted) if wanted else {}
-    return {Partition(*partition): offset for partition, offset in found.items()}
+    return {TopicPartition(*partition): offset for partition, offset in found.items()}

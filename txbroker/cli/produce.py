@@ -16,11 +16,11 @@ from typing import Any, BinaryIO, NamedTuple
 
 from txbroker.cli import clients, produce_transactions
 from txbroker.cli.arguments import add_client, add_properties, number
-from txbroker.cli.failures import DONE, BadUsage, CommandFailed, no_topic
 from txbroker.cli.line_reader import Line, LineFormat, line_format
 from txbroker.cli.produce_transactions import NoTransactions, Transactions
 from txbroker.cli.progress import Progress
 from txbroker.cli.results import Results, results
+from txbroker.console.failures import DONE, BadUsage, CommandFailed, no_topic
 
 DESCRIPTION = """\
 Read lines from standard input and write each of them to a topic as a record. The topic is created if it does not exist and the broker

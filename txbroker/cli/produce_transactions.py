@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from txbroker.cli.arguments import INT32_MAX
-from txbroker.cli.failures import BadUsage, CommandFailed, broker_error
+from txbroker.console.failures import BadUsage, CommandFailed, broker_error
 from txbroker.errors import ErrorCode
 
 TIMEOUT = "transaction.timeout.ms"

@@ -5,21 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TextIO
 
-from txbroker.cli.time_texts import duration
+from txbroker.console.texts import duration, size_text
 from txbroker.names import amount
 
 EVERY_S = 0.25
 FIRST_S = 0.5
-
-_UNITS = ("B", "kB", "MB", "GB", "TB")
-
-
-def size_text(count: int) -> str:
-    """Bytes for people, in powers of 1000."""
-    value, unit = float(count), 0
-    while value >= 999.5 and unit < len(_UNITS) - 1:
-        value, unit = value / 1000, unit + 1
-    return f"{value:.0f} {_UNITS[unit]}" if unit == 0 or value >= 99.5 else f"{value:.1f} {_UNITS[unit]}"
 
 
 class Progress:

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from txbroker.cli.failures import BadUsage
+from txbroker.console.failures import BadUsage
 
 T = TypeVar("T")
 

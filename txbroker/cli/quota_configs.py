@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from txbroker.cli import clients
-from txbroker.cli.failures import BadUsage, broker_error
 from txbroker.cli.results import Results
+from txbroker.console.failures import BadUsage, broker_error
 from txbroker.errors import ErrorCode
 
 # The types of entities in flags, in requests, and in Kafka's sentences.

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from txbroker.cli.deserializers import Deserializer, NotDeserialized
-from txbroker.cli.failures import BadUsage
 from txbroker.cli.property_flags import from_properties
+from txbroker.console.failures import BadUsage
+from txbroker.console.texts import json_value
 from txbroker.errors import ProtocolError
 
 if TYPE_CHECKING:
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 FLAG = "--formatter-property"
 
 _TYPE_NAMES = {0: "CreateTime", 1: "LogAppendTime"}
-_CONTROL_CHARACTERS = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _TIMESTAMPS = {number: f"{name}:%d".encode() for number, name in _TYPE_NAMES.items()}
 
 
@@ -202,16 +200,6 @@ def json_row(
     }
     # A header key that is not UTF-8 has surrogates, which JSON can only have as escapes.
     return json.dumps(row, ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n"
-
-
-def json_value(data: bytes | None) -> str | dict[str, str] | None:
-    """Bytes as a JSON value: text if they are UTF-8 without control characters (but tabs and line ends), else {"base64": ...}."""
-    if data is None:
-        return None
-    if _CONTROL_CHARACTERS.search(data) is None:
-        with suppress(UnicodeDecodeError):
-            return data.decode()
-    return {"base64": base64.b64encode(data).decode()}
 
 
 def formatter_properties(properties: Mapping[str, str]) -> FormatterProperties:

@@ -8,7 +8,8 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from txbroker.cli.tables import table, terminal_width, visible
+from txbroker.cli.tables import table, terminal_width
+from txbroker.console.texts import visible
 
 Row = Mapping[str, Any]
 

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from txbroker.cli.arguments import key_value
-from txbroker.cli.failures import FAILED
 from txbroker.config.process_layout import PROCESSES_MAX
+from txbroker.console.failures import FAILED
 from txbroker.errors import StartError
 from txbroker.log_output import FORMATS, TEXT, parse_levels, write_log
 

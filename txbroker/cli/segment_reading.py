@@ -7,7 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from txbroker.cli.failures import CommandFailed
+from txbroker.console.failures import CommandFailed
 
 _LOG = ".log"
 _OFFSET_DIGITS = 20

@@ -8,6 +8,8 @@ import textwrap
 from collections.abc import Sequence
 from itertools import zip_longest
 
+from txbroker.console.texts import visible
+
 GAP = 2
 NARROWEST = 8
 
@@ -29,11 +31,6 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> l
     if sum(widths) + GAP * (len(widths) - 1) > width:
         return [line for row in rows for line in _paragraphs(header, row, width)]
     return [line for row in [header, *rows] for line in _lines(row, widths)]
-
-
-def visible(text: str) -> str:
-    """Text with control characters escaped, so that names that others have chosen cannot control the terminal."""
-    return text if text.isprintable() else "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
 
 
 def _paragraphs(header: Sequence[str], row: Sequence[str], width: int) -> list[str]:

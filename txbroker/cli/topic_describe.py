@@ -7,12 +7,11 @@ from functools import partial
 from typing import Any
 
 from txbroker.cli.clients import without_controller
-from txbroker.cli.failures import CommandFailed, warn
 from txbroker.cli.ongoing_reassignments import Ongoing, find_ongoing
-from txbroker.cli.partition_flags import Partition
 from txbroker.cli.results import Results, Row, cell
 from txbroker.cli.tables import paragraph, table
-from txbroker.names import amount, id_to_text
+from txbroker.console.failures import CommandFailed, warn
+from txbroker.names import TopicPartition, amount, id_to_text
 
 Topic = Mapping[str, Any]
 
@@ -42,7 +41,7 @@ def _is_under_replicated(partition: Row) -> bool:
     return len(partition["isr"]) < _factor(partition)
 
 
-NOTHING: Mapping[Partition, Ongoing] = {}
+NOTHING: Mapping[TopicPartition, Ongoing] = {}
 DEFAULT_SOURCE = "DEFAULT_CONFIG"
 LEAST = "min.insync.replicas"
 MOVING = {"adding": "Adding Replicas", "removing": "Removing Replicas"}  # only while a partition is reassigned
@@ -95,10 +94,10 @@ def shown_id(topic: Topic) -> str:
     return id_to_text(bytes.fromhex((topic.get("topic_id") or "").replace("-", "")))
 
 
-def description(topic: Topic, configs: Mapping[str, str], ongoing: Mapping[Partition, Ongoing] = NOTHING) -> Row:
+def description(topic: Topic, configs: Mapping[str, str], ongoing: Mapping[TopicPartition, Ongoing] = NOTHING) -> Row:
     """The description of a topic, as printed with --json. `ongoing`: the reassignments in progress."""
     ordered = sorted(topic["partitions"], key=lambda partition: int(partition["partition_index"]))
-    partitions = [_partition(each, ongoing.get(Partition(topic["name"], each["partition_index"]))) for each in ordered]
+    partitions = [_partition(each, ongoing.get(TopicPartition(topic["name"], each["partition_index"]))) for each in ordered]
     return {
         "topic": topic["name"],
         "topic_id": shown_id(topic) or None,

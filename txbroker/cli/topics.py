@@ -9,10 +9,10 @@ from typing import Any
 from txbroker.cli import clients
 from txbroker.cli.arguments import add_client, add_properties, number
 from txbroker.cli.configs import Entity, alter
-from txbroker.cli.failures import DONE, BadUsage, CommandFailed, broker_error, no_topic
 from txbroker.cli.partition_flags import topic_pattern
 from txbroker.cli.results import results
 from txbroker.cli.topic_describe import FILTERS, Topic, show, shown_id
+from txbroker.console.failures import DONE, BadUsage, CommandFailed, broker_error, no_topic
 from txbroker.errors import ErrorCode
 from txbroker.names import amount
 

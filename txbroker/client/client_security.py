@@ -70,17 +70,6 @@ class ClientSecurity(NamedTuple):
                 raise Unsupported(f"{key} names code of Java, which this client cannot run")
         return cls(protocol, _tls(properties) if tls else None, _sasl(properties) if sasl else None)
 
-    def kafka_python(self) -> dict[str, Any]:
-        """The settings of kafka-python, without the protocol."""
-        found: dict[str, Any] = {}
-        if self.tls is not None:
-            own = {} if self.tls.own is None else {"ssl_certfile": self.tls.own, "ssl_keyfile": self.tls.own}
-            found |= {"ssl_cafile": self.tls.trusted, "ssl_password": self.tls.password, "ssl_check_hostname": self.tls.check_host, **own}
-        if self.sasl is not None:
-            mechanism, user, password = self.sasl
-            found |= {"sasl_mechanism": mechanism, "sasl_plain_username": user, "sasl_plain_password": password}
-        return found
-
 
 def _tls(properties: Mapping[str, str]) -> Tls:
     for key in _INLINE:

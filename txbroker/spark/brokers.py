@@ -5,18 +5,16 @@ It is sent to executors, which connect to leaders themselves.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
-from txbroker.cli.clients import addresses as addresses_of
-from txbroker.cli.clients import connected
-from txbroker.cli.failures import BadUsage
 from txbroker.client.blocking_connection import BlockingConnection, connect_to_any
 from txbroker.client.client_machine import ClientSettings
 from txbroker.client.client_security import ClientSecurity, Unsupported
 from txbroker.client.group_commits import GroupCommits
 from txbroker.client.topic_reader import TopicReader
+from txbroker.console.addresses import addresses as addresses_of
+from txbroker.console.failures import BadUsage
 
 CLIENT_ID = "txbroker-spark"
 NOTHING: Mapping[str, str] = {}
@@ -61,12 +59,3 @@ def security_of(properties: Mapping[str, str]) -> ClientSecurity | None:
         return ClientSecurity.of(properties)
     except Unsupported as error:
         raise BadUsage(f"{error}; correct the client's properties") from None
-
-
-@contextmanager
-def administering(servers: str, properties: Mapping[str, str]) -> Iterator[Any]:
-    """A `KafkaAdminClient` of kafka-python with the same security; BadUsage, CommandFailed."""
-    security = security_of(properties)
-    protocol, flags = ({}, {}) if security is None else ({"security.protocol": security.protocol}, security.kafka_python())
-    with connected("KafkaAdminClient", servers, protocol, flags=flags) as admin:
-        yield admin

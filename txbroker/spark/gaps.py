@@ -20,9 +20,9 @@ from enum import StrEnum
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from txbroker.cli.failures import CommandFailed
 from txbroker.client.offset_requests import EARLIEST
 from txbroker.client.topic_reader import READ_COMMITTED, TopicReader
+from txbroker.console.failures import CommandFailed
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.log.aborted_transactions import AbortedBatches, aborted_in
 from txbroker.spark.brokers import Brokers

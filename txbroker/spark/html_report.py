@@ -11,9 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from typing import Any
 
-from txbroker.cli.failures import CommandFailed
-from txbroker.cli.progress import size_text
-from txbroker.cli.time_texts import duration, moment
+from txbroker.console.failures import CommandFailed
+from txbroker.console.texts import duration, moment, size_text
 from txbroker.names import amount
 from txbroker.spark.audit.report import LAWFUL, WRONG
 from txbroker.spark.reports import SCHEMA_VERSION

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import NamedTuple
 from xml.etree import ElementTree
 
-from txbroker.cli.failures import CommandFailed
-from txbroker.cli.java_programs import cache_folder, fetch_jars, java_program
+from txbroker.console.failures import CommandFailed
+from txbroker.console.java_programs import cache_folder, fetch_jars, java_program
 
 POM = Path(__file__).with_name("pom.xml")
 CONNECTOR, DELTA = "spark-sql-kafka-0-10", "delta-spark"

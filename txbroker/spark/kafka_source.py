@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from txbroker.cli.failures import BadUsage
+from txbroker.console.failures import BadUsage
 from txbroker.spark.offset_ranges import OffsetRange
 
 POLL_TIMEOUT_MS = 30_000

@@ -17,8 +17,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TextIO
 
-from txbroker.cli.failures import CommandFailed
-from txbroker.cli.partition_flags import Partition
+from txbroker.console.failures import CommandFailed
+from txbroker.names import TopicPartition
 from txbroker.spark.decoding.decoding import NOT_DECODED, Decoding
 from txbroker.spark.group_offsets import GroupCommit, advance, check_group
 from txbroker.spark.load_check import CheckedRange, check_rows
@@ -196,7 +196,8 @@ class _Load:
         """Commit the table's offsets of this run's topics to the group, also if this run has loaded nothing."""
         if self._options.group is None or table is None:
             return None
-        ends = {Partition(topic.name, index): end for topic in snapshot.topics for index, end in table.offsets.get(topic.name, {}).items()}
+        ends = {TopicPartition(topic.name, index): end
+                for topic in snapshot.topics for index, end in table.offsets.get(topic.name, {}).items()}  # fmt: skip
         followed = advance(self._source, self._options.group, ends)
         self._on_step("followed")
         return followed

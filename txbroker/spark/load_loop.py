@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TextIO
 
-from txbroker.cli.failures import warn
 from txbroker.client.client_errors import ClientError, NotKafka, RequestFailed, TooOld, TopicMissing
+from txbroker.console.failures import warn
 from txbroker.spark.load import LoadOptions, LoadReport, check_options, load_once
 
 

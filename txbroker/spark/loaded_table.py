@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from txbroker.cli.failures import CommandFailed
+from txbroker.console.failures import CommandFailed
 from txbroker.spark.kafka_source import COLUMNS
 from txbroker.spark.offset_ranges import OffsetRange
 from txbroker.spark.snapshot import PartitionOffsets, Snapshot, TopicSnapshot

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from txbroker.cli.failures import CommandFailed
+from txbroker.console.failures import CommandFailed
 from txbroker.names import amount
 from txbroker.spark.snapshot import Snapshot
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from txbroker.cli.failures import BadUsage, CommandFailed
+from txbroker.console.failures import BadUsage, CommandFailed
 from txbroker.errors import CorruptRecords, StorageError
 from txbroker.log.checkpoints import CLEANER_OFFSETS, HIGH_WATERMARKS, SIZE_MAX, MalformedCheckpoint, parse_offsets
 from txbroker.log.cleaner import cleaning_history_file
@@ -17,7 +17,7 @@ from txbroker.logtools.compaction_plan import log_ends
 from txbroker.logtools.log_paths import NoLogDirectory, PartitionPlace, survey
 from txbroker.logtools.partition_files import find_files
 from txbroker.names import INTERNAL_TOPICS, TopicPartition
-from txbroker.spark.segment_source import log_start_offset, replicas
+from txbroker.spark.segment_plan import log_start_offset, replicas
 
 _TASKS_MAX = 64
 PlaceKey = tuple[str, str, int]

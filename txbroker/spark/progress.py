@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, TextIO
 
-from txbroker.cli.time_texts import duration
+from txbroker.console.texts import duration
 
 EVERY_S = 1.0
 LOG_STEPS = 10

@@ -6,7 +6,7 @@ from __future__ import annotations
 from functools import reduce
 from typing import Any
 
-from txbroker.cli.failures import CommandFailed
+from txbroker.console.failures import CommandFailed
 from txbroker.spark.offset_ranges import OffsetRange, TableOffsets
 from txbroker.spark.snapshot import Snapshot
 from txbroker.spark.tables.table import Table

@@ -16,8 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TextIO
 
-from txbroker.cli.failures import BadUsage, CommandFailed
 from txbroker.client.topic_reader import READ_COMMITTED
+from txbroker.console.failures import BadUsage, CommandFailed
 from txbroker.names import amount
 from txbroker.spark.brokers import Brokers
 from txbroker.spark.key_partitioners import PARTITIONERS, explained

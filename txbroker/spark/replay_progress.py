@@ -11,8 +11,8 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from txbroker.cli.failures import CommandFailed
 from txbroker.client.group_commits import Committed
+from txbroker.console.failures import CommandFailed
 from txbroker.names import amount
 
 METADATA_MAX = 4096  # offset.metadata.max.bytes by default

@@ -6,12 +6,12 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from txbroker.cli.failures import CommandFailed
-from txbroker.cli.time_texts import duration, moment
 from txbroker.client.client_errors import RequestFailed
 from txbroker.client.offset_requests import LATEST
 from txbroker.client.topic_leaders import RETRIABLE
 from txbroker.client.topic_reader import READ_UNCOMMITTED
+from txbroker.console.failures import CommandFailed
+from txbroker.console.texts import duration, moment
 from txbroker.names import NULL_TOPIC_ID, id_to_text
 from txbroker.spark.brokers import Brokers
 from txbroker.spark.replay_progress import Positions, ReplayProgress

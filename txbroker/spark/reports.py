@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from txbroker import __version__
-from txbroker.cli.failures import CommandFailed
+from txbroker.console.failures import CommandFailed
 
 SCHEMA_VERSION = 1  # of all reports; fields are only added
 

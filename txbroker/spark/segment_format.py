@@ -7,11 +7,11 @@ from typing import Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from txbroker.cli.failures import CommandFailed
+from txbroker.console.failures import CommandFailed
 from txbroker.errors import CorruptRecords, StorageError
 from txbroker.log.disk import OsDisk
+from txbroker.spark.segment_plan import FORMAT, SegmentOptions, Task, plan
 from txbroker.spark.segment_rows import COLUMNS, read_segment
-from txbroker.spark.segment_source import FORMAT, SegmentOptions, Task, plan
 
 
 class _SegmentTask(InputPartition):  # type: ignore[misc]

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from txbroker.cli.failures import CommandFailed
+from txbroker.console.failures import CommandFailed
 from txbroker.errors import BrokerError, CorruptRecords
 from txbroker.log.aborted_transactions import AbortedBatches
 from txbroker.log.cleaner.transaction_filter import read_aborted

@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from txbroker.cli.failures import CommandFailed, no_topic
 from txbroker.client.offset_requests import EARLIEST, LATEST
 from txbroker.client.topic_reader import READ_COMMITTED, READ_UNCOMMITTED
+from txbroker.console.failures import CommandFailed, no_topic
 from txbroker.names import INTERNAL_TOPICS, NULL_TOPIC_ID, id_to_text
 from txbroker.spark.brokers import Brokers
 from txbroker.wire.messages.metadata import MetadataRequest, MetadataResponse

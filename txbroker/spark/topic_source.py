@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from txbroker.cli.failures import BadUsage
+from txbroker.console.failures import BadUsage
 from txbroker.spark import kafka_source
 from txbroker.spark.brokers import Brokers, security_of
 from txbroker.spark.offset_ranges import OffsetRange

@@ -17,9 +17,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TextIO
 
-from txbroker.cli.failures import BadUsage, CommandFailed
-from txbroker.cli.topic_order import topic_order
 from txbroker.client.topic_reader import READ_COMMITTED
+from txbroker.console.failures import BadUsage, CommandFailed
+from txbroker.console.topic_order import topic_order
 from txbroker.log.cleaner.cleaning_job import Strategy
 from txbroker.log.cleaner.compaction_order import CompactionOrder
 from txbroker.spark.brokers import Brokers

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from txbroker.cli.audit.latest_versions import HASH_END, Delivered, Hashes, Ints, Latest, MemoryExceeded, Rows
 from txbroker.cli.audit.record_rows import Bounds, Decoder, TopicSource
-from txbroker.cli.failures import CommandFailed
+from txbroker.console.failures import CommandFailed
 from txbroker.log.cleaner.cleaning_job import Strategy
 from txbroker.log.cleaner.compaction_order import CompactionOrder
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from txbroker.cli.audit.record_rows import Bounds, Chunk
-from txbroker.cli.failures import CommandFailed
-from txbroker.cli.topic_order import topic_order
 from txbroker.client.client_machine import ClientSettings
 from txbroker.client.offset_requests import EARLIEST, LATEST
 from txbroker.client.topic_reader import READ_COMMITTED, READ_UNCOMMITTED, TopicReader
+from txbroker.console.failures import CommandFailed
+from txbroker.console.topic_order import topic_order
 from txbroker.errors import ErrorCode
 from txbroker.log.aborted_transactions import aborted_in
 from txbroker.log.cleaner.compaction_order import CompactionOrder

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from txbroker.cli.audit.record_rows import BATCH_BYTES_MAX, Bounds, Chunk
-from txbroker.cli.failures import CommandFailed, warn
 from txbroker.cli.segment_reading import ReadOnlyFile, base_offsets, segment_path, unreadable
 from txbroker.config.resolve import BrokerConfig
 from txbroker.config.topics import topic_settings
+from txbroker.console.failures import CommandFailed, warn
 from txbroker.errors import BrokerError
 from txbroker.log.aborted_transactions import TransactionScan
 from txbroker.log.checkpoints import HIGH_WATERMARKS, LOG_START_OFFSETS, SIZE_MAX, MalformedCheckpoint, parse_offsets

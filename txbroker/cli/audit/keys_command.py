@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 from txbroker.cli import clients
 from txbroker.cli.arguments import add_client
-from txbroker.cli.failures import DONE, BadUsage, CommandFailed, warn
-from txbroker.cli.input_files import read_bytes
-from txbroker.cli.partition_flags import Partition
-from txbroker.cli.progress import Progress, size_text
-from txbroker.cli.record_formatter import json_value
+from txbroker.cli.progress import Progress
 from txbroker.cli.results import Column, Results, Row, results
+from txbroker.console.addresses import addresses
+from txbroker.console.failures import DONE, BadUsage, CommandFailed, warn
+from txbroker.console.input_files import read_bytes
+from txbroker.console.texts import json_value, size_text
 from txbroker.log.cleaner.cleaning_job import Strategy
 from txbroker.log.cleaner.compaction_order import CompactionOrder
-from txbroker.names import amount
+from txbroker.names import TopicPartition, amount
 
 if TYPE_CHECKING:
     from txbroker.cli.audit.audit import Page, Selection, Summary
@@ -226,8 +226,8 @@ def _committed_at_broker(arguments: argparse.Namespace) -> dict[str, dict[int, i
     return {group: mine for group, found in offsets.items() if (mine := _of_topic(found, arguments.topic))}
 
 
-def _of_topic(offsets: Mapping[Partition, Any], topic: str) -> dict[int, int]:
-    return {partition.number: offset.offset for partition, offset in offsets.items() if partition.topic == topic}
+def _of_topic(offsets: Mapping[TopicPartition, Any], topic: str) -> dict[int, int]:
+    return {partition.partition: offset.offset for partition, offset in offsets.items() if partition.topic == topic}
 
 
 def _source(arguments: argparse.Namespace) -> Any:
@@ -238,7 +238,7 @@ def _source(arguments: argparse.Namespace) -> Any:
         return DirectoryTopic(_directories(arguments), arguments.topic, committed_only)
     from txbroker.cli.audit.broker_source import BrokerTopic
 
-    return BrokerTopic(clients.addresses(arguments.bootstrap_server), arguments.topic, committed_only)
+    return BrokerTopic(addresses(arguments.bootstrap_server), arguments.topic, committed_only)
 
 
 def _directories(arguments: argparse.Namespace) -> list[str]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from txbroker.cli.audit.audit import Page
 from txbroker.cli.audit.latest_versions import DELETED, VERSIONED, Ints, Rows
-from txbroker.cli.failures import BadUsage, CommandFailed, missing_library
+from txbroker.console.failures import BadUsage, CommandFailed, missing_library
 
 FORMATS = (".arrow", ".parquet")
 

@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from txbroker.cli.audit.latest_versions import DELETED, VERSIONED, Hashes, Ints, Rows, empty, joined
-from txbroker.cli.failures import CommandFailed
+from txbroker.console.failures import CommandFailed
 from txbroker.errors import BrokerError
 from txbroker.log.aborted_transactions import AbortedBatches
 from txbroker.log.cleaner.batch_columns import Batches, Section, read_batches, sections

@@ -17,8 +17,8 @@ from txbroker.cli.cluster import cluster_facts
 from txbroker.cli.cluster.cluster_status import NO_BROKER, ClusterStatus, StatusReader
 from txbroker.cli.cluster.local_cluster import LocalCluster, Plan
 from txbroker.cli.cluster.status_table import changes, table_lines
-from txbroker.cli.failures import DONE, BadUsage, CommandFailed
 from txbroker.cli.tables import terminal_width
+from txbroker.console.failures import DONE, BadUsage, CommandFailed
 
 DESCRIPTION = """\
 Run a cluster on this machine, for development and tests: ZooKeeper and several brokers, each a process with its own directory. On a

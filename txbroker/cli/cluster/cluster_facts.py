@@ -7,8 +7,8 @@ from typing import Any
 
 from txbroker.cli import clients
 from txbroker.cli.arguments import add_client, number
-from txbroker.cli.failures import DONE, CommandFailed
 from txbroker.cli.results import Column, results
+from txbroker.console.failures import DONE, CommandFailed
 
 COLUMNS = (
     Column("id", "ID", 10), Column("host", "HOST"), Column("port", "PORT", 10), Column("rack", "RACK"), Column("state", "STATE", 10),

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from txbroker.cli.cluster import zookeeper_server
 from txbroker.cli.cluster.server_process import ServerProcess, ended
-from txbroker.cli.failures import CommandFailed
+from txbroker.console.failures import CommandFailed
 
 HOST = "127.0.0.1"
 STOP_TIMEOUT_S = 120.0

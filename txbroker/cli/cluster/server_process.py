@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from txbroker.cli.failures import CommandFailed, warn
+from txbroker.console.failures import CommandFailed, warn
 
 LOG_TAIL_LINES = 15
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree
 
-from txbroker.cli.java_programs import cache_folder, fetch_jars, java_program
+from txbroker.console.java_programs import cache_folder, fetch_jars, java_program
 
 POM = Path(__file__).with_name("pom.xml")
 DEBIAN_JARS = Path("/usr/share/java")

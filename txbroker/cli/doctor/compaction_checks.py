@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from txbroker.cli.doctor.facts import CleaningFacts, Configs, PartitionFacts
 from txbroker.cli.doctor.findings import FAILED, OK, WARNING, Finding, named
-from txbroker.cli.progress import size_text
-from txbroker.cli.time_texts import duration
+from txbroker.console.texts import duration, size_text
 
 CHECK = "compaction"
 WEEK_MS = 7 * 24 * 3600 * 1000

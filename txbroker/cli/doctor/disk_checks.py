@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from txbroker.cli.doctor.cluster_checks import Cluster
 from txbroker.cli.doctor.findings import Findings
-from txbroker.cli.progress import size_text
 from txbroker.client.client_errors import ConnectionFailed, RequestFailed
 from txbroker.client.log_directories import LogDirectory, log_directories
+from txbroker.console.texts import size_text
 from txbroker.errors import ErrorCode, error_name
 
 # Almost full: less than this part and this size is free.

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from txbroker.cli import clients
 from txbroker.cli.arguments import add_client
-from txbroker.cli.failures import DONE, FAILED, BadUsage
 from txbroker.cli.results import results
+from txbroker.console.addresses import addresses
+from txbroker.console.failures import DONE, FAILED, BadUsage
 
 if TYPE_CHECKING:
     from txbroker.cli.doctor.cluster_checks import Cluster
@@ -67,7 +68,7 @@ def _check(findings: Findings, arguments: argparse.Namespace, stack: ExitStack) 
     from txbroker.cli.doctor.network_checks import reach
 
     connections: list[BlockingConnection] = []
-    for host, port in clients.addresses(arguments.bootstrap_server):
+    for host, port in addresses(arguments.bootstrap_server):
         connection = reach(findings, "bootstrap server", host, port, "--bootstrap-server")
         if connection is not None:
             stack.callback(connection.close)

@@ -13,8 +13,7 @@ from collections.abc import Iterator, Sequence
 
 from txbroker.cli.doctor.facts import Configs, PartitionFacts, SegmentFacts
 from txbroker.cli.doctor.findings import OK, WARNING, Finding, named
-from txbroker.cli.progress import size_text
-from txbroker.cli.time_texts import duration, moment
+from txbroker.console.texts import duration, moment, size_text
 
 CHECK = "expiry"
 WEEK_MS = 7 * 24 * 3600 * 1000

@@ -8,8 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from txbroker.cli.doctor.facts import PartitionFacts, SegmentFacts
-from txbroker.cli.failures import CommandFailed
 from txbroker.cli.segment_reading import ReadOnlyFile, base_offsets, segment_path, unreadable
+from txbroker.console.failures import CommandFailed
 from txbroker.log.checkpoints import CLEANER_OFFSETS, SIZE_MAX, MalformedCheckpoint, parse_offsets
 from txbroker.log.disk import OsDisk
 from txbroker.log.scan import LOOK_CHUNK_BYTES, Walk

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from txbroker.cli.doctor.cluster_checks import Cluster
 from txbroker.cli.doctor.findings import WARNING, Finding, Findings, named
-from txbroker.cli.time_texts import duration
 from txbroker.client.blocking_connection import BlockingConnection
 from txbroker.client.client_errors import ClientError
 from txbroker.client.offset_requests import LATEST, list_offsets
+from txbroker.console.texts import duration
 from txbroker.errors import ErrorCode
 from txbroker.names import amount
 from txbroker.wire.messages.describe_producers import DescribeProducersRequest, DescribeProducersResponse, TopicRequest

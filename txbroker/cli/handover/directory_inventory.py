@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from txbroker.cli.failures import CommandFailed
 from txbroker.cli.handover.step_progress import OnProgress
 from txbroker.cluster.zookeeper_migration.kafka_metadata import FoundLog, FoundLogs
+from txbroker.console.failures import CommandFailed
 from txbroker.errors import CorruptRecords, StartError, StorageError
 from txbroker.log import checkpoints, clean_shutdown, directory_names, meta_properties
 from txbroker.log.checkpoints import MalformedCheckpoint

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import os
 
-from txbroker.cli.failures import BadUsage, CommandFailed
 from txbroker.cli.run import add_configuration
 from txbroker.cluster.tree.sqlite import FILE_NAME
 from txbroker.config.resolve import BrokerConfig
+from txbroker.console.failures import BadUsage, CommandFailed
 from txbroker.errors import StartError
 from txbroker.log.disk import Disk
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 from txbroker.cli.progress import EVERY_S, FIRST_S
-from txbroker.cli.time_texts import duration
+from txbroker.console.texts import duration
 
 # Called with `(done, total)`.
 OnProgress = Callable[[int, int], None]

@@ -12,9 +12,9 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException, NoAuthError, NoNodeError, RolledBackError
 from kazoo.handlers.threading import KazooTimeoutError
 
-from txbroker.cli.failures import BadUsage, CommandFailed
 from txbroker.cli.handover.step_progress import OnProgress
 from txbroker.cluster import node_paths
+from txbroker.console.failures import BadUsage, CommandFailed
 
 CONNECT_S = 15.0
 ANSWER_S = 30.0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from txbroker.cli.failures import CommandFailed
 from txbroker.cli.handover.step_progress import OnProgress
 from txbroker.cli.handover.zookeeper import ZooKeeper, check_is_kafkas
 from txbroker.cluster import node_paths
@@ -20,6 +19,7 @@ from txbroker.cluster.node_data import (
 )
 from txbroker.cluster.node_paths import Entity
 from txbroker.cluster.zookeeper_migration.kafka_metadata import ForeignCluster, ForeignPartition, ForeignTopic, counted
+from txbroker.console.failures import CommandFailed
 from txbroker.names import TopicPartition, amount
 
 _MIGRATION = "/migration"

@@ -8,9 +8,9 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from txbroker.cli.arguments import number
-from txbroker.cli.failures import DONE, FAILED, BadUsage, CommandFailed, warn
 from txbroker.cli.group_reset import datetime_ms
 from txbroker.cli.log.tool_arguments import add_paths, find_logs, finishing, progress, shorten
+from txbroker.console.failures import DONE, FAILED, BadUsage, CommandFailed, warn
 from txbroker.names import amount
 
 if TYPE_CHECKING:

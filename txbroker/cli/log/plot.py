@@ -9,8 +9,8 @@ from itertools import accumulate
 from math import ceil
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from txbroker.cli.failures import CommandFailed, missing_library
-from txbroker.cli.progress import size_text
+from txbroker.console.failures import CommandFailed, missing_library
+from txbroker.console.texts import size_text
 from txbroker.names import amount
 
 if TYPE_CHECKING:

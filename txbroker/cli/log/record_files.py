@@ -6,8 +6,8 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from txbroker.cli.failures import BadUsage, CommandFailed, missing_library
 from txbroker.cli.record_formatter import json_record
+from txbroker.console.failures import BadUsage, CommandFailed, missing_library
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -6,9 +6,9 @@ import argparse
 import logging
 from typing import TYPE_CHECKING, Any
 
-from txbroker.cli.failures import DONE, FAILED, CommandFailed, warn
 from txbroker.cli.log.tool_arguments import add_paths, find_logs, finishing, progress, shorten
 from txbroker.cli.results import Column, Results, results
+from txbroker.console.failures import DONE, FAILED, CommandFailed, warn
 from txbroker.names import amount
 
 if TYPE_CHECKING:

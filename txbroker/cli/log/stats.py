@@ -7,10 +7,10 @@ from contextlib import ExitStack
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from txbroker.cli.failures import DONE, FAILED, BadUsage, CommandFailed, warn
 from txbroker.cli.log.tool_arguments import add_paths, find_logs, finishing, progress, shorten
-from txbroker.cli.progress import size_text
 from txbroker.cli.results import Column, Row, results
+from txbroker.console.failures import DONE, FAILED, BadUsage, CommandFailed, warn
+from txbroker.console.texts import size_text
 
 if TYPE_CHECKING:
     from txbroker.logtools.damaged_walk import Damage

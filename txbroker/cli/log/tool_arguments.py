@@ -10,8 +10,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from txbroker.cli.arguments import number
-from txbroker.cli.failures import BadUsage, CommandFailed
 from txbroker.cli.progress import Progress
+from txbroker.console.failures import BadUsage, CommandFailed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from txbroker.cli.failures import DONE, FAILED, BadUsage, CommandFailed
 from txbroker.cli.log.tool_arguments import add_paths, find_logs, finishing, progress, shorten
 from txbroker.cli.results import Column, Row, results
+from txbroker.console.failures import DONE, FAILED, BadUsage, CommandFailed
 from txbroker.names import amount
 
 if TYPE_CHECKING:

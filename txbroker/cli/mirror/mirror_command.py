@@ -12,9 +12,9 @@ import time
 from typing import Any
 
 from txbroker.cli.arguments import number
-from txbroker.cli.clients import addresses
-from txbroker.cli.failures import DONE, FAILED, USAGE, BadUsage, complain, complain_as_json, warn
 from txbroker.cli.mirror import promote_command
+from txbroker.console.addresses import addresses
+from txbroker.console.failures import DONE, FAILED, USAGE, BadUsage, complain, complain_as_json, warn
 from txbroker.log_output import FORMATS, TEXT, parse_levels, write_log
 from txbroker.mirror.settings import DEFAULT_NAME, MirrorSettings, World
 from txbroker.names import amount

@@ -7,8 +7,8 @@ import sys
 import time
 from typing import Any
 
-from txbroker.cli.clients import addresses
-from txbroker.cli.failures import DONE, BadUsage, CommandFailed
+from txbroker.console.addresses import addresses
+from txbroker.console.failures import DONE, BadUsage, CommandFailed
 
 DESCRIPTION = """\
 End the copying of topics: producers may write to them from now on, and no mirror continues to copy to them. Stop the mirror first, and

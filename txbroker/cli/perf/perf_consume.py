@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from txbroker.cli import clients
 from txbroker.cli.arguments import add_client, key_value, number
-from txbroker.cli.failures import DONE, BadUsage
 from txbroker.cli.perf.figures import HEADER, HEADER_DETAILED, Read
 from txbroker.cli.results import Results, results
+from txbroker.console.addresses import addresses as addresses_of
+from txbroker.console.failures import DONE, BadUsage
 
 if TYPE_CHECKING:
     from txbroker.cli.perf.membership import Membership
@@ -78,7 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
     settings = consumer_settings(properties)
     with ExitStack() as stack:
         client = ClientSettings(settings.client_id, request_timeout_s=settings.request_timeout_s)
-        addresses = clients.addresses(arguments.bootstrap_server)
+        addresses = addresses_of(arguments.bootstrap_server)
         topic = TopicMetadata(addresses, arguments.topic, client, settings.backoff_s, create=False)
         stack.callback(topic.close)
         report = Report(results(arguments), arguments)

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from txbroker.cli import clients
 from txbroker.cli.arguments import add_client, key_value, number
-from txbroker.cli.failures import DONE, BadUsage, CommandFailed
 from txbroker.cli.full_disks import explaining
 from txbroker.cli.perf.figures import Latencies, Sent
 from txbroker.cli.results import Results, results
+from txbroker.console.addresses import addresses as addresses_of
+from txbroker.console.failures import DONE, BadUsage, CommandFailed
 
 if TYPE_CHECKING:
     from txbroker.cli.perf.batches import Source
@@ -98,7 +99,7 @@ def run(arguments: argparse.Namespace) -> int:
     settings = producer_settings(properties)
     source = _source(arguments, settings)
     client = ClientSettings(settings.client_id, request_timeout_s=settings.request_timeout_s)
-    addresses = clients.addresses(arguments.bootstrap_server)
+    addresses = addresses_of(arguments.bootstrap_server)
     with explaining(addresses), closing(TopicMetadata(addresses, arguments.topic, client, settings.backoff_s, create=True)) as topic:
         report = Report(results(arguments), arguments.reporting_interval / 1000, arguments.warmup_records)
         transactions = None

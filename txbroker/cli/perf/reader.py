@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from txbroker.cli.failures import CommandFailed
 from txbroker.cli.perf.settings import ConsumerSettings
 from txbroker.client.blocking_connection import BlockingConnection
 from txbroker.client.client_errors import LOST, ConnectionFailed, RequestFailed
@@ -17,6 +16,7 @@ from txbroker.client.offset_requests import EARLIEST, LATEST, list_offsets
 from txbroker.client.pipelined_connection import PipelinedConnection
 from txbroker.client.topic_leaders import RETRIABLE, Broker
 from txbroker.client.topic_metadata import TopicMetadata
+from txbroker.console.failures import CommandFailed
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.wire.batch import BatchHeader
 from txbroker.wire.entries import EntryHeader, Scan, read_records

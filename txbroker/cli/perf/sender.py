@@ -17,7 +17,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from txbroker.cli.failures import CommandFailed, broker_error, warn
 from txbroker.cli.perf.batches import Source, batch
 from txbroker.cli.perf.settings import ProducerSettings
 from txbroker.cli.perf.transactions import Transactions
@@ -26,6 +25,7 @@ from txbroker.client.client_machine import ClientSettings, Completed
 from txbroker.client.pipelined_connection import PipelinedConnection
 from txbroker.client.topic_leaders import RETRIABLE, Broker
 from txbroker.client.topic_metadata import TopicMetadata
+from txbroker.console.failures import CommandFailed, broker_error, warn
 from txbroker.errors import ErrorCode
 from txbroker.wire.compression import Codec
 from txbroker.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse

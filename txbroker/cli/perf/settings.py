@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from txbroker.cli.failures import BadUsage
+from txbroker.console.failures import BadUsage
 
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1

@@ -7,11 +7,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from txbroker.cli.failures import broker_error, warn
-from txbroker.cli.partition_flags import Partition
 from txbroker.cli.reassign.reassignment_file import ANY, Assignment
 from txbroker.cli.results import Results, Row
+from txbroker.console.failures import broker_error, warn
 from txbroker.errors import ErrorCode
+from txbroker.names import TopicPartition
 
 RETRY_S = 0.1
 
@@ -19,7 +19,7 @@ RETRY_S = 0.1
 class Replica(NamedTuple):
     """A replica of a partition, on a broker."""
 
-    partition: Partition
+    partition: TopicPartition
     broker: int
 
     def __str__(self) -> str:
@@ -37,14 +37,14 @@ class Log(NamedTuple):
 Logs = Mapping[Replica, Log]
 
 
-def find_logs(admin: Any, partitions: Iterable[Partition] | None = None) -> dict[Replica, Log]:
+def find_logs(admin: Any, partitions: Iterable[TopicPartition] | None = None) -> dict[Replica, Log]:
     """The log directories of all replicas of these partitions, or of all; without those of offline directories."""
     by_topic: dict[str, list[int]] = defaultdict(list)
     for partition in partitions or ():
-        by_topic[partition.topic].append(partition.number)
+        by_topic[partition.topic].append(partition.partition)
     found: dict[Replica, Log] = defaultdict(Log)
     for broker, directory, row in _described(admin.describe_log_dirs(dict(by_topic) if partitions is not None else None)):
-        replica = Replica(Partition(row["topic"], row["partition_index"]), broker)
+        replica = Replica(TopicPartition(row["topic"], row["partition_index"]), broker)
         if row["is_future_key"]:
             found[replica] = found[replica]._replace(future=directory, lag=row["offset_lag"])
         else:
@@ -60,7 +60,7 @@ def _described(brokers: Iterable[Mapping[str, Any]]) -> Iterator[tuple[int, str,
                     yield broker["broker"], directory["log_dir"], {**partition, "topic": topic["name"]}
 
 
-def current_assignment(replicas: Mapping[Partition, Sequence[int]], logs: Logs) -> dict[Partition, Assignment]:
+def current_assignment(replicas: Mapping[TopicPartition, Sequence[int]], logs: Logs) -> dict[TopicPartition, Assignment]:
     """The present assignment; ANY for a replica whose directory is not known."""
     return {
         partition: Assignment(brokers, [logs.get(Replica(partition, broker), Log()).current or ANY for broker in brokers])
@@ -68,7 +68,7 @@ def current_assignment(replicas: Mapping[Partition, Sequence[int]], logs: Logs) 
     }
 
 
-def wanted_directories(wanted: Mapping[Partition, Assignment]) -> dict[Replica, str]:
+def wanted_directories(wanted: Mapping[TopicPartition, Assignment]) -> dict[Replica, str]:
     """The log directories that replicas are to be in."""
     return {
         Replica(partition, broker): directory
@@ -85,7 +85,7 @@ def move(admin: Any, shown: Results, moves: Mapping[Replica, str], timeout_ms: i
     left = dict(moves)
     while left:
         codes = {
-            Replica(Partition(replica.topic, replica.partition), replica.broker_id): error.errno
+            Replica(TopicPartition(replica.topic, replica.partition), replica.broker_id): error.errno
             for replica, error in admin.alter_replica_log_dirs(
                 {(*replica.partition, replica.broker): directory for replica, directory in left.items()}
             ).items()
@@ -108,7 +108,7 @@ def move(admin: Any, shown: Results, moves: Mapping[Replica, str], timeout_ms: i
 
 def row(replica: Replica, directory: str) -> dict[str, Any]:
     """A move as an object."""
-    return {"topic": replica.partition.topic, "partition": replica.partition.number, "broker": replica.broker, "log_dir": directory}
+    return {"topic": replica.partition.topic, "partition": replica.partition.partition, "broker": replica.broker, "log_dir": directory}
 
 
 def show_states(shown: Results, wanted: Mapping[Replica, str], logs: Logs) -> bool:

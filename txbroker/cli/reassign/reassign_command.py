@@ -9,17 +9,16 @@ from typing import Any
 
 from txbroker.cli import clients
 from txbroker.cli.arguments import add_client, number, numbers
-from txbroker.cli.failures import DONE, FAILED, BadUsage, CommandFailed, no_topic, warn
 from txbroker.cli.ongoing_reassignments import Ongoing, find_ongoing
-from txbroker.cli.partition_flags import Partition
 from txbroker.cli.reassign import broker_moves, directory_moves, throttles
 from txbroker.cli.reassign.broker_moves import names
 from txbroker.cli.reassign.directory_moves import current_assignment, find_logs, wanted_directories
 from txbroker.cli.reassign.reassignment_file import ANY, Assignment, as_json, document, read_assignments, read_topics
 from txbroker.cli.results import Results, results
 from txbroker.cluster.placement import place
+from txbroker.console.failures import DONE, FAILED, BadUsage, CommandFailed, no_topic, warn
 from txbroker.errors import BrokerError
-from txbroker.names import amount
+from txbroker.names import TopicPartition, amount
 
 DESCRIPTION = """\
 Move replicas to other brokers of a cluster, or to another log directory of their broker, while clients go on reading and writing.
@@ -119,11 +118,11 @@ def run(arguments: argparse.Namespace) -> int:
 # State of the cluster
 
 
-def _replicas(admin: Any, partitions: Iterable[Partition]) -> dict[Partition, list[int]]:
+def _replicas(admin: Any, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, list[int]]:
     """The brokers of all partitions of the topics of these partitions that exist."""
     topics = admin.describe_topics(sorted({partition.topic for partition in partitions}))
     return {
-        Partition(topic["name"], partition["partition_index"]): list(partition["replica_nodes"])
+        TopicPartition(topic["name"], partition["partition_index"]): list(partition["replica_nodes"])
         for topic in topics
         for partition in topic["partitions"]
     }
@@ -135,7 +134,7 @@ def _brokers(admin: Any) -> dict[int, str | None]:
     return {broker["broker_id"]: broker.get("rack") for broker in sorted(brokers, key=lambda broker: int(broker["broker_id"]))}
 
 
-def _check(admin: Any, wanted: Mapping[Partition, Assignment], replicas: Mapping[Partition, Sequence[int]]) -> None:
+def _check(admin: Any, wanted: Mapping[TopicPartition, Assignment], replicas: Mapping[TopicPartition, Sequence[int]]) -> None:
     """CommandFailed for partitions and brokers that do not exist."""
     missing = [partition for partition in wanted if partition not in replicas]
     if missing:
@@ -151,24 +150,24 @@ def _check(admin: Any, wanted: Mapping[Partition, Assignment], replicas: Mapping
 
 
 def _generate(admin: Any, shown: Results, topics: Sequence[str], brokers: Sequence[int], *, racks: bool) -> int:
-    replicas = _replicas(admin, [Partition(topic, 0) for topic in topics])
+    replicas = _replicas(admin, [TopicPartition(topic, 0) for topic in topics])
     for topic in topics:
-        if Partition(topic, 0) not in replicas:
+        if TopicPartition(topic, 0) not in replicas:
             raise no_topic(topic)
     known = _brokers(admin)
     chosen = {broker: known[broker] for broker in brokers if broker in known}
     if racks and 0 < sum(rack is not None for rack in chosen.values()) < len(chosen):
         raise CommandFailed("not all brokers have a rack: set broker.rack of the others, or add --disable-rack-aware")
     current = current_assignment(replicas, find_logs(admin, replicas))
-    proposed: dict[Partition, Assignment] = {}
+    proposed: dict[TopicPartition, Assignment] = {}
     for topic in topics:
-        numbers_ = sorted(partition.number for partition in replicas if partition.topic == topic)
-        factor = len(replicas[Partition(topic, 0)])
+        numbers_ = sorted(partition.partition for partition in replicas if partition.topic == topic)
+        factor = len(replicas[TopicPartition(topic, 0)])
         try:
             placed = place(chosen if racks else dict.fromkeys(chosen), len(numbers_), factor, Random())
         except BrokerError as error:
             raise CommandFailed(f"{topic}: {error} Name more brokers that are alive in --broker-list.") from error
-        proposed.update((Partition(topic, index), Assignment(placed[index], [ANY] * factor)) for index in numbers_)
+        proposed.update((TopicPartition(topic, index), Assignment(placed[index], [ANY] * factor)) for index in numbers_)
     lines = ["Current partition replica assignment", as_json(current), ""]
     lines += ["Proposed partition reassignment configuration", as_json(proposed), ""]
     shown.either({"current": document(current), "proposed": document(proposed)}, lambda: lines)
@@ -178,8 +177,8 @@ def _generate(admin: Any, shown: Results, topics: Sequence[str], brokers: Sequen
 def _execute(
     admin: Any,
     shown: Results,
-    wanted: Mapping[Partition, Assignment],
-    ongoing: Mapping[Partition, Ongoing] | None,
+    wanted: Mapping[TopicPartition, Assignment],
+    ongoing: Mapping[TopicPartition, Ongoing] | None,
     arguments: argparse.Namespace,
 ) -> int:
     if not arguments.additional:
@@ -224,7 +223,7 @@ def _throttle(admin: Any, shown: Results, arguments: argparse.Namespace, moves: 
 
 
 def _verify(
-    admin: Any, shown: Results, wanted: Mapping[Partition, Assignment], ongoing: Mapping[Partition, Ongoing], *, keep: bool
+    admin: Any, shown: Results, wanted: Mapping[TopicPartition, Assignment], ongoing: Mapping[TopicPartition, Ongoing], *, keep: bool
 ) -> int:
     replicas = _replicas(admin, wanted)
     broker_moves.show_states(shown, wanted, replicas, ongoing)
@@ -240,8 +239,8 @@ def _verify(
 def _cancel(
     admin: Any,
     shown: Results,
-    wanted: Mapping[Partition, Assignment],
-    ongoing: Mapping[Partition, Ongoing],
+    wanted: Mapping[TopicPartition, Assignment],
+    ongoing: Mapping[TopicPartition, Ongoing],
     timeout_ms: int,
     *,
     keep: bool,
@@ -265,12 +264,12 @@ def _cancel(
     return DONE if done else FAILED
 
 
-def _list(admin: Any, shown: Results, ongoing: Mapping[Partition, Ongoing]) -> int:
+def _list(admin: Any, shown: Results, ongoing: Mapping[TopicPartition, Ongoing]) -> int:
     moving = {replica: log for replica, log in sorted(find_logs(admin).items()) if log.future is not None}
     if shown.as_json:
         for partition, found in sorted(ongoing.items()):
             lists = {name: list(brokers) for name, brokers in found._asdict().items()}
-            shown.json({"topic": partition.topic, "partition": partition.number, **lists})
+            shown.json({"topic": partition.topic, "partition": partition.partition, **lists})
         for replica, log in moving.items():
             shown.json({**directory_moves.row(replica, str(log.future)), "current_log_dir": log.current, "lag": log.lag})
     elif not (moving or ongoing):

@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from txbroker.cli.failures import CommandFailed
-from txbroker.cli.input_files import read_json
-from txbroker.cli.partition_flags import Partition
+from txbroker.console.failures import CommandFailed
+from txbroker.console.input_files import read_json
+from txbroker.names import TopicPartition
 
 ANY = "any"  # a log directory that the broker chooses
 PARTITIONS_FORMAT = '{"partitions": [{"topic": "hello", "partition": 0, "replicas": [1], "log_dirs": ["/data/2"]}], "version": 1}'
@@ -22,13 +22,13 @@ class Assignment(NamedTuple):
     log_dirs: Sequence[str]
 
 
-def read_assignments(path: str) -> dict[Partition, Assignment]:
+def read_assignments(path: str) -> dict[TopicPartition, Assignment]:
     """The value of --reassignment-json-file; CommandFailed."""
     content = read_json(path)
     entries = content.get("partitions") if isinstance(content, dict) else None
     if not isinstance(entries, list) or not entries or content.get("version", 1) != 1:
         raise CommandFailed(f"{path}: Partition reassignment list cannot be empty; the format is {PARTITIONS_FORMAT}")
-    found: dict[Partition, Assignment] = {}
+    found: dict[TopicPartition, Assignment] = {}
     for entry in entries:
         partition, assignment = _entry(entry, path)
         if partition in found:
@@ -37,14 +37,14 @@ def read_assignments(path: str) -> dict[Partition, Assignment]:
     return found
 
 
-def _entry(entry: Any, path: str) -> tuple[Partition, Assignment]:
+def _entry(entry: Any, path: str) -> tuple[TopicPartition, Assignment]:
     fields = entry if isinstance(entry, dict) else {}
     topic, index, replicas = (fields.get(key) for key in ("topic", "partition", "replicas"))
     directories = fields.get("log_dirs")
     valid = isinstance(topic, str) and _is_number(index) and isinstance(replicas, list) and all(map(_is_number, replicas))
     if not valid or not (directories is None or (isinstance(directories, list) and all(isinstance(each, str) for each in directories))):
         raise CommandFailed(f"{path} has an invalid entry {str(entry)[:100]}; the format is {PARTITIONS_FORMAT}")
-    partition = Partition(str(topic), int(index or 0))
+    partition = TopicPartition(str(topic), int(index or 0))
     replicas = list(replicas or ())
     if not replicas:
         raise CommandFailed(f"{path}: Partition replica list cannot be empty: {partition}")
@@ -74,16 +74,16 @@ def read_topics(path: str) -> list[str]:
     return names
 
 
-def as_json(assignments: Mapping[Partition, Assignment]) -> str:
+def as_json(assignments: Mapping[TopicPartition, Assignment]) -> str:
     """Assignments as the content of a file."""
     return json.dumps(document(assignments), separators=(",", ":"))
 
 
-def document(assignments: Mapping[Partition, Assignment]) -> dict[str, Any]:
+def document(assignments: Mapping[TopicPartition, Assignment]) -> dict[str, Any]:
     """The same as an object."""
     return {"version": 1, "partitions": [_plain(partition, assignments[partition]) for partition in sorted(assignments)]}
 
 
-def _plain(partition: Partition, assignment: Assignment) -> dict[str, Any]:
+def _plain(partition: TopicPartition, assignment: Assignment) -> dict[str, Any]:
     lists: dict[str, Iterable[Any]] = {"replicas": list(assignment.replicas), "log_dirs": list(assignment.log_dirs)}
-    return {"topic": partition.topic, "partition": partition.number, **lists}
+    return {"topic": partition.topic, "partition": partition.partition, **lists}

@@ -8,8 +8,8 @@ from typing import Any
 
 from txbroker.cli.configs import Entity, alter
 from txbroker.cli.ongoing_reassignments import Ongoing
-from txbroker.cli.partition_flags import Partition
 from txbroker.cli.results import Results
+from txbroker.names import TopicPartition
 
 RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")  # bytes per second
 DIRECTORY_RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
@@ -23,10 +23,13 @@ class Moves:
     """
 
     def __init__(
-        self, targets: Mapping[Partition, Sequence[int]], replicas: Mapping[Partition, Sequence[int]], ongoing: Mapping[Partition, Ongoing]
+        self,
+        targets: Mapping[TopicPartition, Sequence[int]],
+        replicas: Mapping[TopicPartition, Sequence[int]],
+        ongoing: Mapping[TopicPartition, Ongoing],
     ) -> None:
-        self.sources: dict[Partition, set[int]] = {}
-        self.destinations: dict[Partition, set[int]] = {}
+        self.sources: dict[TopicPartition, set[int]] = {}
+        self.destinations: dict[TopicPartition, set[int]] = {}
         for partition in {*targets, *ongoing}:
             running = ongoing[partition] if partition in ongoing else Ongoing(replicas[partition], (), ())
             sources = set(running.replicas) - set(running.adding)
@@ -44,7 +47,7 @@ def limit(admin: Any, shown: Results, moves: Moves, rate: int) -> None:
     for key, brokers_of in ((LEADERS, moves.sources), (FOLLOWERS, moves.destinations)):
         by_topic: dict[str, list[str]] = defaultdict(list)
         for partition, brokers in sorted(brokers_of.items()):
-            by_topic[partition.topic] += [f"{partition.number}:{broker}" for broker in sorted(brokers)]
+            by_topic[partition.topic] += [f"{partition.partition}:{broker}" for broker in sorted(brokers)]
         for topic, replicas in by_topic.items():
             alter(admin, Entity("topics", topic), {key: ",".join(replicas)})
     for broker in moves.brokers:

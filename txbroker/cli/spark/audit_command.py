@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from txbroker.cli.arguments import number
 from txbroker.cli.clients import read_properties
-from txbroker.cli.failures import BadUsage
 from txbroker.cli.group_reset import datetime_ms
-from txbroker.cli.input_files import read_json
 from txbroker.cli.spark.job_flags import Job, Outcome, add_session, add_source, run_job, source_of
+from txbroker.console.failures import BadUsage
+from txbroker.console.input_files import read_json
 from txbroker.names import amount
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from txbroker.cli.failures import DONE, FAILED, CommandFailed, warn
+from txbroker.console.failures import DONE, FAILED, CommandFailed, warn
 from txbroker.names import amount
 
 if TYPE_CHECKING:

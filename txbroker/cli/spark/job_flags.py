@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from txbroker.cli.arguments import number
 from txbroker.cli.clients import read_properties
-from txbroker.cli.failures import DONE, FAILED, USAGE, complain, complain_as_json, warn
 from txbroker.cli.spark.setup_command import add_jars, jar_folder
+from txbroker.console.failures import DONE, FAILED, USAGE, complain, complain_as_json, warn
 
 if TYPE_CHECKING:
     from txbroker.spark.topic_source import TopicSource

@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from txbroker.cli.arguments import number
-from txbroker.cli.failures import BadUsage, warn
 from txbroker.cli.spark.job_flags import Job, Outcome, add_expired, add_session, add_source, run_job, source_of
 from txbroker.cli.spark.load_output import complaints, faults, lines, planned_lines
 from txbroker.cli.spark.setup_command import jar_folder
+from txbroker.console.failures import BadUsage, warn
 from txbroker.names import amount
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from txbroker.cli.clients import read_properties
-from txbroker.cli.failures import BadUsage
 from txbroker.cli.group_reset import datetime_ms, duration_ms
 from txbroker.cli.spark.job_flags import Job, Outcome, add_session, add_source, run_job, source_of
+from txbroker.console.failures import BadUsage
 from txbroker.names import amount
 from txbroker.spark.key_partitioners import PARTITIONERS
 from txbroker.wire.compression import Codec

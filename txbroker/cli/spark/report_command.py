@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from txbroker.cli.failures import DONE
-from txbroker.cli.input_files import read_json
+from txbroker.console.failures import DONE
+from txbroker.console.input_files import read_json
 
 DESCRIPTION = """\
 Make an HTML file for people from the report that a job wrote with --json. It is one file with everything in it, without scripts.

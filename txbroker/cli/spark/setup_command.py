@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from txbroker.cli.failures import DONE, CommandFailed, warn
+from txbroker.console.failures import DONE, CommandFailed, warn
 from txbroker.spark import jars
 
 DESCRIPTION = """\

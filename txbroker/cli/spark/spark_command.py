@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from txbroker.cli.failures import USAGE
 from txbroker.cli.spark import (
     audit_command,
     compaction_check_command,
@@ -15,6 +14,7 @@ from txbroker.cli.spark import (
     setup_command,
     upsert_command,
 )
+from txbroker.console.failures import USAGE
 
 DESCRIPTION = """\
 Run jobs on Apache Spark, which read topics with Spark's own Kafka source. They need PySpark, Java 17 and a few jars.

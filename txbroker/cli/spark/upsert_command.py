@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from txbroker.cli.arguments import number
 from txbroker.cli.clients import read_properties
-from txbroker.cli.failures import BadUsage
 from txbroker.cli.group_reset import duration_ms
 from txbroker.cli.spark.job_flags import Job, Outcome, add_expired, add_session, add_source, run_job, source_of
+from txbroker.console.failures import BadUsage
 from txbroker.log.cleaner.cleaning_job import Strategy
 from txbroker.log.cleaner.compaction_order import CompactionOrder
 from txbroker.names import amount

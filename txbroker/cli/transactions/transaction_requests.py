@@ -7,9 +7,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from txbroker.cli import clients
-from txbroker.cli.failures import CommandFailed, broker_error
-from txbroker.cli.partition_flags import Partition, partitions_of
+from txbroker.cli.partition_flags import partitions_of
+from txbroker.console.failures import CommandFailed, broker_error
 from txbroker.errors import ErrorCode
+from txbroker.names import TopicPartition
 
 NO_OFFSET = -1
 TIMEOUT_MS = 30_000
@@ -18,7 +19,7 @@ TIMEOUT_MS = 30_000
 class OpenTransaction(NamedTuple):
     """A transaction that the leader of a partition has as open. `last_ms`: when its producer last wrote to the partition."""
 
-    partition: Partition
+    partition: TopicPartition
     producer_id: int
     producer_epoch: int
     coordinator_epoch: int
@@ -36,10 +37,10 @@ class Transaction(NamedTuple):
     state: str
     timeout_ms: int
     start_ms: int
-    partitions: frozenset[Partition]
+    partitions: frozenset[TopicPartition]
 
 
-def leader_of(admin: Any, partition: Partition) -> int:
+def leader_of(admin: Any, partition: TopicPartition) -> int:
     """The leader's id; CommandFailed."""
     leader = partitions_of(admin.describe_topics([partition.topic])).get(partition)
     if leader is None:
@@ -49,18 +50,18 @@ def leader_of(admin: Any, partition: Partition) -> int:
     return leader
 
 
-def producers_of(admin: Any, broker: int, partitions: Iterable[Partition]) -> dict[Partition, list[Any]]:
+def producers_of(admin: Any, broker: int, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, list[Any]]:
     """The producer states that a broker has of its partitions; CommandFailed."""
     from kafka.protocol.admin import DescribeProducersRequest
 
     topics: dict[str, list[int]] = defaultdict(list)
     for partition in partitions:
-        topics[partition.topic].append(partition.number)
+        topics[partition.topic].append(partition.partition)
     wanted = [DescribeProducersRequest.TopicRequest(name=name, partition_indexes=indexes) for name, indexes in topics.items()]
     found = {}
     for topic in clients.send(admin, DescribeProducersRequest(topics=wanted), broker).topics:
         for answer in topic.partitions:
-            partition = Partition(topic.name, answer.partition_index)
+            partition = TopicPartition(topic.name, answer.partition_index)
             if answer.error_code:
                 what = f"cannot describe the producers of {partition} on broker {broker}"
                 raise broker_error(what, answer.error_code, answer.error_message)
@@ -68,7 +69,7 @@ def producers_of(admin: Any, broker: int, partitions: Iterable[Partition]) -> di
     return found
 
 
-def open_transactions(admin: Any, broker: int, partitions: Sequence[Partition]) -> list[OpenTransaction]:
+def open_transactions(admin: Any, broker: int, partitions: Sequence[TopicPartition]) -> list[OpenTransaction]:
     """The transactions that a broker has as open in these partitions."""
     return [
         OpenTransaction(
@@ -121,7 +122,7 @@ def describe(admin: Any, transactional_id: str) -> Transaction | None:
         state.transaction_state,
         state.transaction_timeout_ms,
         state.transaction_start_time_ms,
-        frozenset(Partition(topic.topic, index) for topic in state.topics for index in topic.partitions),
+        frozenset(TopicPartition(topic.topic, index) for topic in state.topics for index in topic.partitions),
     )
 
 
@@ -130,7 +131,7 @@ def write_abort_marker(admin: Any, transaction: OpenTransaction) -> None:
     from kafka.protocol.producer import WriteTxnMarkersRequest
 
     markers = WriteTxnMarkersRequest.WritableTxnMarker
-    topic = markers.WritableTxnMarkerTopic(name=transaction.partition.topic, partition_indexes=[transaction.partition.number])
+    topic = markers.WritableTxnMarkerTopic(name=transaction.partition.topic, partition_indexes=[transaction.partition.partition])
     marker = markers(
         producer_id=transaction.producer_id,
         producer_epoch=transaction.producer_epoch,

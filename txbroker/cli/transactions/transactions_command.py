@@ -10,8 +10,7 @@ from typing import Any
 
 from txbroker.cli import clients
 from txbroker.cli.arguments import INT16_MAX, INT32_MAX, add_client, number
-from txbroker.cli.failures import DONE, BadUsage, CommandFailed, broker_error
-from txbroker.cli.partition_flags import Partition, partitions_of
+from txbroker.cli.partition_flags import partitions_of
 from txbroker.cli.results import Column, Results, Row, results
 from txbroker.cli.transactions.transaction_requests import (
     NO_OFFSET,
@@ -25,7 +24,9 @@ from txbroker.cli.transactions.transaction_requests import (
     producers_of,
     write_abort_marker,
 )
+from txbroker.console.failures import DONE, BadUsage, CommandFailed, broker_error
 from txbroker.errors import ErrorCode
+from txbroker.names import TopicPartition
 
 DESCRIPTION = """\
 List and describe transactions, and find and abort those that hang. The flags of the connection come before the action.
@@ -165,7 +166,7 @@ def _described(found: Transaction, as_json: bool) -> Row:
 
 def run_describe_producers(arguments: argparse.Namespace) -> int:
     """Describe the producers of a partition."""
-    partition = Partition(arguments.topic, arguments.partition)
+    partition = TopicPartition(arguments.topic, arguments.partition)
     shown = results(arguments)
     nothing = None if shown.as_json else NONE
     with clients.administering(arguments) as admin:
@@ -203,7 +204,7 @@ def run_find_hanging(arguments: argparse.Namespace) -> int:
     return DONE
 
 
-def _wanted(admin: Any, arguments: argparse.Namespace) -> Iterable[tuple[int, list[Partition]]]:
+def _wanted(admin: Any, arguments: argparse.Namespace) -> Iterable[tuple[int, list[TopicPartition]]]:
     """The partitions in which to look, by leader, in portions."""
     topics = admin.describe_topics(None if arguments.topic is None else [arguments.topic])
     for topic in topics:
@@ -212,13 +213,13 @@ def _wanted(admin: Any, arguments: argparse.Namespace) -> Iterable[tuple[int, li
     leaders = partitions_of(topics)
     if arguments.broker_id is not None:
         _known_broker(admin, arguments.broker_id)
-    if arguments.partition is not None and Partition(arguments.topic, arguments.partition) not in leaders:
-        what = f"partition {Partition(arguments.topic, arguments.partition)}"
+    if arguments.partition is not None and TopicPartition(arguments.topic, arguments.partition) not in leaders:
+        what = f"partition {TopicPartition(arguments.topic, arguments.partition)}"
         raise broker_error(what, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None)
     for leader in sorted({leader for leader in leaders.values() if leader >= 0}):
         if arguments.broker_id not in (None, leader):
             continue
-        partitions = [p for p, its_leader in leaders.items() if its_leader == leader and arguments.partition in (None, p.number)]
+        partitions = [p for p, its_leader in leaders.items() if its_leader == leader and arguments.partition in (None, p.partition)]
         for first in range(0, len(partitions), PARTITIONS_PER_REQUEST):
             yield leader, partitions[first : first + PARTITIONS_PER_REQUEST]
 
@@ -242,7 +243,7 @@ def _show_hanging(shown: Results, hanging: Sequence[OpenTransaction]) -> None:
     rows = [
         {
             "topic": one.partition.topic,
-            "partition": one.partition.number,
+            "partition": one.partition.partition,
             "producer_id": one.producer_id,
             "producer_epoch": one.producer_epoch,
             "coordinator_epoch": one.coordinator_epoch,
@@ -262,7 +263,7 @@ def run_abort(arguments: argparse.Namespace) -> int:
         raise BadUsage("specify --start-offset, or --producer-id with --producer-epoch and --coordinator-epoch")
     if arguments.start_offset is None and None in by_producer:
         raise BadUsage("--producer-id needs --producer-epoch and --coordinator-epoch; `describe-producers` shows them")
-    partition = Partition(arguments.topic, arguments.partition)
+    partition = TopicPartition(arguments.topic, arguments.partition)
     with clients.administering(arguments) as admin:
         if arguments.start_offset is None:
             transaction = OpenTransaction(partition, *by_producer, NO_OFFSET, -1)
@@ -274,11 +275,11 @@ def run_abort(arguments: argparse.Namespace) -> int:
             transaction = _beginning_at(admin, partition, arguments.start_offset)
         write_abort_marker(admin, transaction)
     sentence = f"Aborted the transaction of producer {transaction.producer_id} in {partition}."
-    results(arguments).done(sentence, topic=partition.topic, partition=partition.number, producer_id=transaction.producer_id)
+    results(arguments).done(sentence, topic=partition.topic, partition=partition.partition, producer_id=transaction.producer_id)
     return DONE
 
 
-def _beginning_at(admin: Any, partition: Partition, offset: int) -> OpenTransaction:
+def _beginning_at(admin: Any, partition: TopicPartition, offset: int) -> OpenTransaction:
     found = open_transactions(admin, leader_of(admin, partition), [partition])
     for transaction in found:
         if transaction.start_offset == offset:

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TextIO
 
-from txbroker.cli.failures import BadUsage
+from txbroker.console.failures import BadUsage
 from txbroker.names import amount
 from txbroker.spark.audit import keys
 from txbroker.spark.audit.blocks import Blocks, Kept, Key, PartitionSums

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from txbroker.cli.failures import CommandFailed
+from txbroker.console.failures import CommandFailed
 from txbroker.log.cleaner.compaction_order import CompactionOrder
 from txbroker.spark.audit.blocks import Key
 from txbroker.spark.audit.report import AgeBucket, KeyCounts

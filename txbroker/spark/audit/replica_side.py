@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from typing import Any, NamedTuple
 
-from txbroker.cli.failures import BadUsage, CommandFailed
+from txbroker.console.failures import BadUsage, CommandFailed
 from txbroker.log.cleaner.compaction_order import CompactionOrder
 from txbroker.names import amount
 from txbroker.spark import segment_source

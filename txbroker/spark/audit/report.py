@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from txbroker.cli.record_formatter import json_value
+from txbroker.console.texts import json_value
 from txbroker.names import amount
 from txbroker.spark.audit.blocks import TimeCell
 from txbroker.spark.gaps import GapCounts

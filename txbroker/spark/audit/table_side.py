@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from txbroker.cli.failures import CommandFailed
+from txbroker.console.failures import CommandFailed
 from txbroker.spark.audit.blocks import Key
 from txbroker.spark.audit.sides import Span, TopicRules, inside
 from txbroker.spark.offset_ranges import OffsetRange, TableOffsets, WrongData

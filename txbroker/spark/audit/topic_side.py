@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from txbroker.cli.failures import CommandFailed
-from txbroker.cli.topic_order import topic_order
 from txbroker.client.topic_reader import TopicReader
+from txbroker.console.failures import CommandFailed
+from txbroker.console.topic_order import topic_order
 from txbroker.spark.audit.blocks import Key
 from txbroker.spark.audit.sides import TopicRules
 from txbroker.spark.offset_ranges import OffsetRange

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from txbroker.cli.failures import BadUsage, CommandFailed
+from txbroker.console.failures import BadUsage, CommandFailed
 from txbroker.spark.audit.blocks import Key
 from txbroker.spark.audit.sides import Span, TopicRules, inside
 from txbroker.spark.audit.table_side import loaded_spans

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TextIO
 
-from txbroker.cli.failures import BadUsage, CommandFailed
+from txbroker.console.failures import BadUsage, CommandFailed
 from txbroker.spark import partition_directories, segment_source
 from txbroker.spark.compaction import facts, segment_checks
 from txbroker.spark.compaction.digest import SEGMENT_COLUMNS, digest, with_horizons

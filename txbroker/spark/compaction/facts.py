@@ -6,11 +6,11 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from txbroker.cli.failures import BadUsage, CommandFailed
-from txbroker.cli.topic_order import HEADER, STRATEGY, topic_order
 from txbroker.client.topic_reader import READ_COMMITTED
 from txbroker.config.resolve import BrokerConfig
 from txbroker.config.topics import topic_settings, validate_topic_configs
+from txbroker.console.failures import BadUsage, CommandFailed
+from txbroker.console.topic_order import HEADER, STRATEGY, topic_order
 from txbroker.errors import BrokerError, CorruptRecords
 from txbroker.log.cleaner.compaction_order import CompactionOrder
 from txbroker.log.disk import Disk, OsDisk

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from txbroker.cli.failures import BadUsage, CommandFailed
-from txbroker.cli.input_files import read_text
+from txbroker.console.failures import BadUsage, CommandFailed
+from txbroker.console.input_files import read_text
 from txbroker.spark.decoding.schema_files import CORRUPT_MARK, DECODED_MARK, avro_record, json_columns, marked
 from txbroker.spark.decoding.schema_registry import SchemaRegistry, UnknownSchema, registry
 

@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from txbroker.cli.failures import CommandFailed
-from txbroker.cli.input_files import read_text
+from txbroker.console.failures import CommandFailed
+from txbroker.console.input_files import read_text
 from txbroker.spark.spark_failures import reason
 
 CORRUPT_MARK = "_txbroker_corrupt"

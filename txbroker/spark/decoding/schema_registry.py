@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Protocol
 from urllib.parse import unquote, urlsplit, urlunsplit
 
-from txbroker.cli.failures import BadUsage, CommandFailed
+from txbroker.console.failures import BadUsage, CommandFailed
 
 TIMEOUT_S = 30.0
 SCHEMA_BYTES_MAX = 1024 * 1024

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from txbroker.cli.failures import CommandFailed
+from txbroker.console.failures import CommandFailed
 from txbroker.spark.kafka_source import SCHEMA
 from txbroker.spark.offset_ranges import TableOffsets
 from txbroker.spark.session import configured

@@ -17,7 +17,7 @@ from itertools import pairwise
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
-from txbroker.cli.failures import CommandFailed
+from txbroker.console.failures import CommandFailed
 from txbroker.spark.tables.load_commit import LoadCommit, parse
 from txbroker.spark.tables.table_folder import MANIFESTS
 

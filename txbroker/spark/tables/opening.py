@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from txbroker.cli.failures import CommandFailed
+from txbroker.console.failures import CommandFailed
 from txbroker.spark.session import has_delta
 from txbroker.spark.tables.delta import DeltaTable
 from txbroker.spark.tables.parquet import ParquetTable

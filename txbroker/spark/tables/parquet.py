@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from txbroker.cli.failures import CommandFailed
+from txbroker.console.failures import CommandFailed
 from txbroker.spark.kafka_source import SCHEMA
 from txbroker.spark.session import configured
 from txbroker.spark.tables.load_commit import LoadCommit

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from txbroker.cli.failures import BadUsage, CommandFailed
+from txbroker.console.failures import BadUsage, CommandFailed
 from txbroker.spark.spark_failures import reason
 
 DELTA, PARQUET = "delta", "parquet"

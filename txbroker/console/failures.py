@@ -7,8 +7,8 @@ import sys
 from contextlib import suppress
 from typing import Any
 
-from txbroker.cli.tables import visible
 from txbroker.client.client_errors import ClientError, RequestFailed, TopicMissing
+from txbroker.console.texts import visible
 from txbroker.errors import ErrorCode
 
 DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from txbroker.cli.failures import CommandFailed
 from txbroker.client.client_errors import RequestFailed
 from txbroker.client.topic_reader import TopicReader
+from txbroker.console.failures import CommandFailed
 from txbroker.log.cleaner.compaction_order import CompactionOrder
 
 STRATEGY, HEADER = "compaction.strategy", "compaction.strategy.header"

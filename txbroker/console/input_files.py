@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from txbroker.cli.failures import CommandFailed
+from txbroker.console.failures import CommandFailed
 
 BYTES_MAX = 16 * 1024 * 1024
 

@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from txbroker.cli.failures import CommandFailed
+from txbroker.console.failures import CommandFailed
 
 MAVEN_TIMEOUT_S = 900
 
