@@ -125,10 +125,10 @@ def test_errors_are_those_of_a_start(
     assert capsys.readouterr().err.removeprefix("txbroker: ") == refused
 
 
-def test_a_check_prints_warnings_only(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_check_prints_warnings_and_that_a_broker_would_start(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["config", "--check", "--config", file.name]) == 0
     ended = capsys.readouterr()
-    assert ended.out == ""
+    assert ended.out == "A broker would start with this configuration, with 1 warning.\n"
     assert ended.err.count("\n") == 1
     assert main(["config", "--check", "--json", "--config", "nowhere"]) == 1
     (error,) = json.loads(capsys.readouterr().out)["errors"]

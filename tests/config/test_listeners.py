@@ -87,7 +87,7 @@ def test_kraft_controller_listeners_are_ignored() -> None:
     assert [listener.name for listener in secure.bound] == ["PLAINTEXT"]
 
 
-NOT_A_LISTENER = "which is not name://host:port (IPv6 addresses in brackets)"
+NOT_A_LISTENER = "which is not name://host:port"
 
 
 @pytest.mark.parametrize(
@@ -96,12 +96,12 @@ NOT_A_LISTENER = "which is not name://host:port (IPv6 addresses in brackets)"
         (["listeners="], "server.properties:1: listeners has no listener for clients"),
         (["listeners=9092"], f"server.properties:1: listeners has '9092', {NOT_A_LISTENER}"),
         (["listeners=PLAINTEXT://localhost"], f"server.properties:1: listeners has 'PLAINTEXT://localhost', {NOT_A_LISTENER}"),
-        (["listeners=PLAINTEXT://::1:9092"], f"server.properties:1: listeners has 'PLAINTEXT://::1:9092', {NOT_A_LISTENER}"),
         (["listeners=PLAINTEXT://a b:1"], f"server.properties:1: listeners has 'PLAINTEXT://a b:1', {NOT_A_LISTENER}"),
         (["listeners=PLAINTEXT://:-1"], f"server.properties:1: listeners has 'PLAINTEXT://:-1', {NOT_A_LISTENER}"),
-        (["listeners=PLAINTEXT://:1,"], f"server.properties:1: listeners has '', {NOT_A_LISTENER}"),
-        (["listeners=PLAINTEXT://[1.2.3.4]:1"],
-         "server.properties:1: listeners has 'PLAINTEXT://[1.2.3.4]:1', in which 1.2.3.4 is not an IPv6 address"),
+        (["listeners=PLAINTEXT://[1:2]:1"],
+         "server.properties:1: listeners has 'PLAINTEXT://[1:2]:1', in which 1:2 is not an IPv6 address"),
+        (["advertised.listeners="],
+         "server.properties:1: advertised.listeners has no listener for clients; name one, or remove the key"),
         (["listeners=PLAINTEXT://:65536"], "server.properties:1: listeners has 'PLAINTEXT://:65536', whose port is above 65535"),
         (["listeners=PLAINTEXT://:1,plaintext://:2"], "server.properties:1: listeners has two listeners named PLAINTEXT"),
         ([INTERNAL, "listeners=INTERNAL://:1,EXTERNAL://a:1"],
@@ -117,7 +117,6 @@ NOT_A_LISTENER = "which is not name://host:port (IPv6 addresses in brackets)"
          "server.properties:3: listeners has SECURE://:1 with protocol SASL_SSL: only PLAINTEXT is supported yet"),
         (["controller.listener.names=PLAINTEXT"], "listeners has no listener for clients"),
         (["listener.security.protocol.map=A"], "server.properties:1: listener.security.protocol.map has 'A', which is not name:protocol"),
-        (["listener.security.protocol.map=A:PLAINTEXT,a:SSL"], "server.properties:1: listener.security.protocol.map has A twice"),
         (["listener.security.protocol.map=A:TLS"],
          "server.properties:1: listener.security.protocol.map gives A the protocol TLS, "
          "which is not one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"),

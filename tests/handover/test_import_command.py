@@ -123,7 +123,7 @@ def test_a_directory_in_use_is_refused(directory: Path) -> None:
     (("--log-dirs", "{d}", "--yes", "--topic-config", "*:retention.ms=-1x"), 2, "retention.ms"),
     (("--log-dirs", "{d}", "--yes", "--topic-config", "*:no.such.key=1"), 2, "no.such.key"),
     (("--log-dirs", "{d}", "--yes", *KEEP, "--topic-config", "s-none:cleanup.policy=banana"), 2, "cleanup.policy"),
-    (("--log-dirs", "{d}", "--zookeeper", "127.0.0.1"), 2, "HOST:PORT"),
+    (("--log-dirs", "{d}", "--zookeeper", "127.0.0.1:port"), 2, "HOST:PORT"),
     (("--log-dirs", "{d}", "--config", "{d}/missing.properties"), 1, "missing.properties"),
 ])  # fmt: skip
 def test_errors_are_one_sentence(directory: Path, arguments: tuple[str, ...], status: int, said: str) -> None:

@@ -17,6 +17,7 @@ from txbroker.cluster.tree.session_tree import SessionCounts, SessionTree
 from txbroker.cluster.tree.zookeeper import OpenSession, ZooKeeperTree, end_session, open_zookeeper_tree
 from txbroker.cluster.tree.zookeeper_tls import TlsSettings
 from txbroker.config.resolve import BrokerConfig
+from txbroker.config.zookeeper_address import parse_zookeeper_address
 from txbroker.errors import StorageError
 from txbroker.log.directories import LogDirectories
 
@@ -40,10 +41,10 @@ class ZooKeeperSessions:
         self._world = world
         self._counts = counts
         self._directories = directories
-        servers, slash, chroot = config.text("zookeeper.connect").partition("/")
-        shuffled = servers.split(",")
+        address = parse_zookeeper_address(config.text("zookeeper.connect"))
+        shuffled = list(address.servers)
         world.random.shuffle(shuffled)  # not all brokers to the same server
-        self._connect = ",".join(shuffled) + slash + chroot
+        self._connect = ",".join(shuffled) + address.chroot
         self._timeout_ms = config.int("zookeeper.session.timeout.ms")
         limit = config.value("zookeeper.connection.timeout.ms")
         self._guard = world.session_guard if config.boolean("txbroker.failover.on.process.end") else None

@@ -16,6 +16,7 @@ from txbroker.config.process_layout import process_overrides
 from txbroker.config.resolve import BrokerConfig
 from txbroker.console.failures import DONE, FAILED, BadUsage, warn
 from txbroker.errors import ConfigError, StartError
+from txbroker.names import amount
 
 DESCRIPTION = """\
 Print the configuration with which `txbroker run` would start with the same flags, and the origin of each value: a default, a line of a
@@ -33,7 +34,7 @@ def add_parser(subparsers: Any) -> None:
     """Add the subcommand."""
     parser = subparsers.add_parser("config", help="print or check a broker's configuration", description=DESCRIPTION + ORDER)
     parser.add_argument("--print", action="store_true", dest="prints", help="print each key that has an effect on this broker, or is set")
-    check_help = "print all warnings and errors only; the exit status is 1 if the broker would not start"
+    check_help = "print warnings and errors, or that a broker would start; the exit status is 1 if it would not"
     parser.add_argument("--check", action="store_true", help=check_help)
     add_configuration(parser)
     parser.add_argument("--processes", type=process_count, metavar="N|auto", help="check for a start with these --processes")
@@ -78,6 +79,9 @@ def _report(arguments: argparse.Namespace, errors: Sequence[str], warnings: Sequ
         warn(f"txbroker config: warning: {warning}")
     for error in errors:
         warn(f"txbroker config: {error}")
+    if printed is None and not errors:
+        given = f", with {amount(len(warnings), 'warning')}" if warnings else ""
+        print(f"A broker would start with this configuration{given}.")
     return FAILED if errors else DONE
 
 

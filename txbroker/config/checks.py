@@ -9,6 +9,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from txbroker.config.zookeeper_address import FORM, parse_zookeeper_address
+
 Check = Callable[[Any], str | None]
 
 
@@ -57,13 +59,19 @@ def at_least_or_minus_one(low: int) -> Check:
     return check
 
 
-_ZOOKEEPER_SERVER = r"(\[[0-9a-fA-F:.]+\]|[^\s\0,/:\[\]]+)(:\d{1,5})?"
-_ZOOKEEPER = re.compile(rf"{_ZOOKEEPER_SERVER}(,{_ZOOKEEPER_SERVER})*(/|(/(?!\.\.?(/|$))[^\s\0/]+)*)")
+def not_zero(value: int) -> str | None:
+    """A time, or any negative number for no limit (KafkaConfig.logRetentionTimeMillis)."""
+    return None if value != 0 else "at least 1, or -1"
 
 
 def zookeeper_servers(value: str) -> str | None:
-    """Servers of ZooKeeper and a path, as its clients take them."""
-    return None if not value or _ZOOKEEPER.fullmatch(value) else "HOST:PORT[,HOST:PORT...][/PATH]"
+    """Servers of ZooKeeper and a path, as its clients read them; empty is none."""
+    try:
+        if value:
+            parse_zookeeper_address(value)
+    except ValueError as error:
+        return f"{FORM}: {error}"
+    return None
 
 
 def gzip_level(value: int) -> str | None:
@@ -79,7 +87,7 @@ def kafka_version(value: str) -> str | None:
     return None if _KAFKA_VERSION.fullmatch(value) else "a version of Kafka such as 3.0 or 3.0-IV1"
 
 
-_REPLICA = re.compile(r"[0-9]{1,10}:[0-9]{1,10}", re.ASCII)
+_REPLICA = re.compile(r"([0-9]{1,10}:[0-9]{1,10})?", re.ASCII)
 
 
 def throttled_replicas(value: tuple[str, ...]) -> str | None:
@@ -89,13 +97,27 @@ def throttled_replicas(value: tuple[str, ...]) -> str | None:
     return "* or a list of partition:broker"
 
 
-_HOST_LIMIT = re.compile(r"[^,\s]+:[0-9]{1,9}", re.ASCII)
+_HOST = re.compile(r"[^,\s]+")
+_COUNT = re.compile(r"[+-]?[0-9]{1,9}", re.ASCII)
 
 
 def host_limits(value: str) -> str | None:
     """A comma-separated list of host:count."""
-    parts = [part.strip() for part in value.split(",")] if value else []
-    return None if all(_HOST_LIMIT.fullmatch(part) for part in parts) else "a list of host:count"
+    for host, colon, count in csv_pairs(value):
+        if not colon or not _HOST.fullmatch(host) or not _COUNT.fullmatch(count):
+            return "a list of host:count"
+    return None
+
+
+def csv_pairs(text: str) -> list[tuple[str, str, str]]:
+    """The (key, colon, value) of each part of a comma-separated text of key:value, as Kafka reads it (Csv.parseCsvMap).
+
+    The colon is the last one, and empty if there is none. Empty parts at the end are dropped; others have an empty colon.
+    """
+    parts = [part.strip() for part in text.split(",")]
+    while parts and not parts[-1]:
+        parts.pop()
+    return [(key.strip(), colon, value.strip()) for key, colon, value in (part.rpartition(":") for part in parts)]
 
 
 COMPACTION_STRATEGIES = ("offset", "timestamp", "header")

@@ -79,7 +79,7 @@ class Key:
 
     def parse(self, text: str) -> Value:
         """The value of `text`; InvalidValue if the type or the bounds do not allow it."""
-        text = text.strip()
+        text = text.strip(_TRIMMED)
         try:
             value = _READERS[self.type](text)
         except ValueError as error:
@@ -108,6 +108,7 @@ class Key:
         return InvalidValue(f"{self.name} is '{shown}'; it must be {allowed}")
 
 
+_TRIMMED = "".join(map(chr, range(0x21)))  # what Java's String.trim removes
 _SHOWN_MAX = 200  # characters of an invalid value in an error message
 
 
@@ -118,8 +119,13 @@ def by_name(keys: Iterable[Key]) -> Mapping[str, Key]:
 
 def split_list(text: str) -> tuple[str, ...]:
     """The trimmed parts of a comma-separated text, as Kafka reads a LIST; none if it is empty."""
-    text = text.strip()
+    text = text.strip(_TRIMMED)
     return tuple(part.strip() for part in text.split(",")) if text else ()
+
+
+def split_csv(text: str) -> tuple[str, ...]:
+    """The trimmed parts of a comma-separated text without empty ones, as Kafka reads the lists in STRING keys (Csv.parseCsvList)."""
+    return tuple(part for part in split_list(text) if part)
 
 
 def java_double(value: float) -> str:
@@ -134,7 +140,7 @@ def java_double(value: float) -> str:
     return f"{'-' if sign else ''}{digits[0]}.{fraction}E{exponent + len(digits) - 1}"
 
 
-_INTEGER = re.compile(r"[+-]?[0-9]{1,20}", re.ASCII)
+_INTEGER = re.compile(r"([+-]?)0*([0-9]{1,20})", re.ASCII)
 _DOUBLE = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,4})?[dDfF]?", re.ASCII)
 
 
@@ -150,16 +156,19 @@ def _read_boolean(text: str) -> bool:
 
 def _read_integer(text: str, bits: int) -> int:
     low, high = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
-    value = int(text) if _INTEGER.fullmatch(text) else None
+    match = _INTEGER.fullmatch(text)
+    value = int(match.group(1) + match.group(2)) if match is not None else None
     if value is None or not low <= value <= high:
         raise ValueError(f"a whole number from {low} to {high}")
     return value
 
 
 def _read_double(text: str) -> float:
-    if _DOUBLE.fullmatch(text) is None:
+    unsigned = text.removeprefix("-" if text.startswith("-") else "+")
+    if unsigned != "Infinity" and _DOUBLE.fullmatch(text) is None:
         raise ValueError("a number")
-    return float(text.rstrip("dDfF"))
+    value = float(text if unsigned == "Infinity" else text.rstrip("dDfF"))
+    return max(-DOUBLE_MAX, min(value, DOUBLE_MAX))
 
 
 _READERS: Mapping[Type, Callable[[str], Value]] = {

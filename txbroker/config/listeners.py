@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
 
+from txbroker.config.checks import csv_pairs
 from txbroker.config.resolve import BrokerConfig
 from txbroker.errors import ConfigError
 
@@ -71,6 +72,8 @@ def parse_listeners(config: BrokerConfig) -> Listeners:
     bound = [listener for listener in wanted if listener.name not in controllers]
     _check_bound(config, bound)
     advertised = [listener for listener in _parse(config, "advertised.listeners", protocols) if listener.name not in controllers]
+    if config.optional_text("advertised.listeners") is not None and not advertised:
+        raise _error(config, "advertised.listeners", "has no listener for clients; name one, or remove the key")
     _check_advertised(config, advertised, bound)
     by_name = {listener.name: listener for listener in advertised}
     unopened = tuple(listener for listener in wanted if listener.name in controllers)
@@ -80,14 +83,13 @@ def parse_listeners(config: BrokerConfig) -> Listeners:
 def connections_per_ip_overrides(config: BrokerConfig) -> dict[str, int]:
     """`max.connections.per.ip.overrides`: the maximum number of connections of each host name or address."""
     limits = {}
-    for part in config.list("max.connections.per.ip.overrides"):
-        host, _, count = part.rpartition(":")
+    for host, _, count in csv_pairs(config.text("max.connections.per.ip.overrides")):
         limits[host.strip("[]")] = int(count)
     return limits
 
 
-# name://host:port; the host may be empty, and an IPv6 address has brackets.
-_LISTENER = re.compile(r"([^:/\s]+)://(\[[0-9a-zA-Z:.%]+\]|[0-9a-zA-Z\-._]*):([0-9]{1,5})", re.ASCII)
+# name://host:port; the host may be empty or in brackets, and the last colon is before the port, as in Kafka's EndPoint.
+_LISTENER = re.compile(r"([^:/\s]+)://(\[[0-9a-zA-Z\-._:%]+\]|[0-9a-zA-Z\-._:%]*):0*([0-9]{1,5})", re.ASCII)
 
 
 def _parse(config: BrokerConfig, key: str, protocols: Mapping[str, str]) -> list[Listener]:
@@ -103,12 +105,11 @@ def _parse(config: BrokerConfig, key: str, protocols: Mapping[str, str]) -> list
 def _parse_one(config: BrokerConfig, key: str, text: str, protocols: Mapping[str, str]) -> Listener:
     match = _LISTENER.fullmatch(text)
     if match is None:
-        raise _error(config, key, f"has '{text}', which is not name://host:port (IPv6 addresses in brackets)")
+        raise _error(config, key, f"has '{text}', which is not name://host:port")
     name, host, port = match.group(1).upper(), match.group(2), int(match.group(3))
-    if host.startswith("["):
-        host = host[1:-1]
-        if not _is_address(IPv6Address, host):
-            raise _error(config, key, f"has '{text}', in which {host} is not an IPv6 address")
+    host = host.removeprefix("[").removesuffix("]")
+    if ":" in host and not _is_address(IPv6Address, host):
+        raise _error(config, key, f"has '{text}', in which {host} is not an IPv6 address")
     if port > 65535:
         raise _error(config, key, f"has '{text}', whose port is above 65535")
     if name not in protocols:
@@ -158,15 +159,12 @@ def _inter_broker(config: BrokerConfig, bound: Sequence[Listener], advertised: M
 def _protocol_map(config: BrokerConfig) -> dict[str, str]:
     key = "listener.security.protocol.map"
     protocols: dict[str, str] = {}
-    for pair in config.list(key):
-        name, colon, protocol = (part.strip().upper() for part in pair.partition(":"))
+    for name, colon, protocol in csv_pairs(config.text(key)):
         if not colon or not name:
-            raise _error(config, key, f"has '{pair}', which is not name:protocol")
-        if protocol not in PROTOCOLS:
-            raise _error(config, key, f"gives {name} the protocol {protocol}, which is not one of {', '.join(PROTOCOLS)}")
-        if name in protocols:
-            raise _error(config, key, f"has {name} twice")
-        protocols[name] = protocol
+            raise _error(config, key, f"has '{name or protocol}', which is not name:protocol")
+        if protocol.upper() not in PROTOCOLS:
+            raise _error(config, key, f"gives {name.upper()} the protocol {protocol.upper()}, which is not one of {', '.join(PROTOCOLS)}")
+        protocols[name.upper()] = protocol.upper()
     for name in config.list("controller.listener.names"):
         protocols.setdefault(name.upper(), "PLAINTEXT")  # KIP-801; such a listener is never opened
     return protocols

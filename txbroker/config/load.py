@@ -88,8 +88,8 @@ def _zookeeper_tls(config: BrokerConfig) -> str | None:
 
 def _log_directories(config: BrokerConfig) -> str | None:
     directories = config.list("log.dirs")
-    if not directories or "" in directories:
-        return "log.dirs must have at least one directory, and no empty entries"
+    if not directories:
+        return "log.dirs must have at least one directory"
     repeated = [directory for directory in directories if directories.count(directory) > 1]
     return f"log.dirs names {repeated[0]} twice" if repeated else None
 

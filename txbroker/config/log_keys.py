@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from txbroker.config.checks import (
     at_least,
-    at_least_or_minus_one,
     between,
     compaction_strategy,
     each_of,
     gzip_level,
     kafka_version,
+    not_zero,
     one_of,
 )
 from txbroker.config.keys import DOUBLE_MAX, LONG_MAX, Importance, Key, Type, Update
@@ -34,12 +34,12 @@ KEYS = (
         "Maximum jitter of log.roll.hours in hours, used if log.roll.jitter.ms is not set.", at_least(0)),
     Key("log.retention.ms", Type.LONG, None, Importance.HIGH,
         "Retention time in milliseconds. A segment is deleted when its largest timestamp is older; -1 is no limit.",
-        at_least_or_minus_one(1), Update.CLUSTER_WIDE),
+        not_zero, Update.CLUSTER_WIDE),
     Key("log.retention.minutes", Type.INT, None, Importance.HIGH,
-        "Retention time in minutes, used if log.retention.ms is not set; -1 is no limit.", at_least_or_minus_one(1)),
+        "Retention time in minutes, used if log.retention.ms is not set; -1 is no limit.", not_zero),
     Key("log.retention.hours", Type.INT, 168, Importance.HIGH,
         "Retention time in hours, used if neither log.retention.ms nor log.retention.minutes is set; -1 is no limit.",
-        at_least_or_minus_one(1)),
+        not_zero),
     Key("log.retention.bytes", Type.LONG, -1, Importance.HIGH,
         "Maximum size of a partition, in bytes, before its oldest segments are deleted; -1 is no limit.", update=Update.CLUSTER_WIDE),
     Key("log.retention.precise", Type.BOOLEAN, False, Importance.MEDIUM,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from txbroker.config.broker_keys import BROKER_KEYS, SynonymKey, synonyms
-from txbroker.config.keys import InvalidValue, Key, Type, Update, Value, split_list
+from txbroker.config.keys import InvalidValue, Key, Type, Update, Value, split_csv
 from txbroker.config.properties import Properties
 from txbroker.config.static import StaticConfig, read_static
 
@@ -139,10 +139,10 @@ class BrokerConfig:
         return None if self.value(name) is None else self.text(name)
 
     def list(self, name: str) -> tuple[str, ...]:
-        """The value of a LIST key, or the comma-separated parts of a STRING key; empty if it is not set."""
+        """The value of a LIST key, or the comma-separated parts of a STRING key, without empty ones; empty if it is not set."""
         value = self.value(name)
         if value is None or isinstance(value, str):
-            return split_list(value or "")
+            return split_csv(value or "")
         if isinstance(value, tuple):
             return value
         raise _wrong_type(name, value, "a list")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -14,6 +13,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 
 from txbroker.cli.handover.step_progress import OnProgress
 from txbroker.cluster import node_paths
+from txbroker.config.zookeeper_address import FORM, ZooKeeperAddress, parse_zookeeper_address
 from txbroker.console.failures import BadUsage, CommandFailed
 
 CONNECT_S = 15.0
@@ -21,14 +21,13 @@ ANSWER_S = 30.0
 BATCH_MAX = 500  # requests in flight, and operations of a transaction
 BATCH_SIZE_MAX = 256 * 1024  # data of a transaction; ZooKeeper's limit for a request (jute.maxbuffer) is 1 MiB
 
-_ADDRESS = re.compile(r"[^\s,/:]+:\d{1,5}(,[^\s,/:]+:\d{1,5})*(/[^\s]*[^\s/])?")
 
-
-def checked_address(text: str) -> str:
+def checked_address(text: str) -> ZooKeeperAddress:
     """The value of --zookeeper; BadUsage."""
-    if _ADDRESS.fullmatch(text) is None:
-        raise BadUsage(f"--zookeeper must be HOST:PORT[,HOST:PORT...][/CHROOT], not {text!r}")
-    return text
+    try:
+        return parse_zookeeper_address(text)
+    except ValueError as error:
+        raise BadUsage(f"--zookeeper must be {FORM}, not {text!r}: {error}") from None
 
 
 class ZooKeeper:
@@ -36,9 +35,8 @@ class ZooKeeper:
 
     def __init__(self, client: Any, address: str) -> None:
         self.address = address
-        _, slash, chroot = address.partition("/")
         self._client = client
-        self._root = slash + chroot
+        self._root = parse_zookeeper_address(address).chroot
 
     def get(self, path: str) -> bytes | None:
         """The data of a node; None if it does not exist or has no data."""
@@ -100,7 +98,7 @@ def session(address: str) -> Iterator[ZooKeeper]:
     """A session with the ZooKeeper at this address (see `checked_address`)."""
     quiet = logging.getLogger("txbroker.cli.zookeeper")
     quiet.setLevel(logging.CRITICAL)  # errors are raised too
-    client = KazooClient(hosts=checked_address(address).partition("/")[0], timeout=10.0, logger=quiet)
+    client = KazooClient(hosts=",".join(checked_address(address).servers), timeout=10.0, logger=quiet)
     try:
         client.start(timeout=CONNECT_S)
     except KazooTimeoutError as error:
