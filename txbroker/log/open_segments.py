@@ -8,12 +8,16 @@ that was opened first closes its files. Active segments stay open: there are as 
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from txbroker.log.segment import Segment
+from typing import Protocol
 
 OPEN_MAX = 256
+
+
+class Releasable(Protocol):
+    """A segment, as far as its open files go."""
+
+    def release(self) -> None:
+        """Close the files until they are needed again."""
 
 
 class OpenSegments:
@@ -21,12 +25,12 @@ class OpenSegments:
 
     def __init__(self, count_max: int = OPEN_MAX) -> None:
         self._count_max = count_max
-        self._open: dict[int, weakref.ref[Segment]] = {}  # by identity, in the order of opening
+        self._open: dict[int, weakref.ref[Releasable]] = {}  # by identity, in the order of opening
 
     def __len__(self) -> int:
         return len(self._open)
 
-    def opened(self, segment: Segment) -> None:
+    def opened(self, segment: Releasable) -> None:
         """A closed segment has opened a file or a mapping, or a segment with open files was closed."""
         opened, key = self._open, id(segment)
         if key in opened:
