@@ -14,9 +14,9 @@ from collections.abc import Callable
 
 from bench import requests
 from bench.requests import FIRST_TIMESTAMP
-from txbroker.log.disk import OsDisk
 from txbroker.log.log import Log
 from txbroker.log.log_config import LogConfig
+from txbroker.log.os_disk import OsDisk
 from txbroker.names import TopicPartition
 
 BATCHES = 2000

@@ -13,9 +13,9 @@ import time
 from collections.abc import Callable
 
 from bench.requests import FIRST_TIMESTAMP
-from txbroker.log.disk import OsDisk
 from txbroker.log.log import Log
 from txbroker.log.log_config import LogConfig
+from txbroker.log.os_disk import OsDisk
 from txbroker.names import TopicPartition
 from txbroker.wire.compression import Codec
 from txbroker.wire.records import WALK_IS_COMPILED, Record, build

@@ -35,7 +35,7 @@ TWISTED_CLIENT = "txbroker.client.twisted_connection"  # the brokers' own connec
 OUTSIDE = ("tap.py", "signals.py", "startup.py", "supervisor.py", "cleaner_process.py", "guard_process.py", "garbage_collection.py",
            "child_processes.py", "broker_processes.py", "tree_process.py", "__main__.py", "cli/", "console/", "spark/", "transport/",
            "client/blocking_connection.py", "client/coordinator_connection.py", "client/pipelined_connection.py",
-           "client/topic_metadata.py", "client/topic_reader.py", "log/disk.py", "log/cleaner/worker.py",
+           "client/topic_metadata.py", "client/topic_reader.py", "log/os_disk.py", "log/cleaner/worker.py",
            "cluster/tree/sqlite.py", "cluster/tree/sqlite_file.py", "cluster/tree/kazoo_session.py",
            "cluster/tree/session_guard.py", "cluster/tree/zookeeper_tls.py", "simulation/__main__.py", "simulation/run.py",
            "simulation/chance.py", "simulation/memory_disk.py", "simulation/memory_names.py",
@@ -45,7 +45,7 @@ WAYS_OUT = {
     "asyncio", "concurrent", "fcntl", "glob", "io", "mmap", "multiprocessing", "os", "pathlib", "resource", "secrets", "select", "shutil",
     "signal", "socket", "sqlite3", "subprocess", "tempfile", "threading", "time",
 }  # fmt: skip
-NO_WAY_OUT = {"threading.Lock"}
+NO_WAY_OUT = {"threading.Lock", "mmap.mmap"}
 # The only places that read the wall clock: for timestamps of records, dates that are shown, and ages of records.
 WALL_CLOCK = ("tap.py", "cli/")
 WALL_CLOCKS = re.compile(

@@ -29,7 +29,8 @@ from txbroker.child_processes import child_environment, module_command, remove_t
 from txbroker.config.process_layout import process_overrides
 from txbroker.config.resolve import BrokerConfig
 from txbroker.errors import StartError, StorageError
-from txbroker.log.disk import Disk, OsDisk
+from txbroker.log.disk import Disk
+from txbroker.log.os_disk import OsDisk
 from txbroker.names import amount
 from txbroker.signals import StopSignals
 from txbroker.supervisor import Supervisor

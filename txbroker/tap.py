@@ -337,7 +337,7 @@ def _world(reactor: Any, config: BrokerConfig, garbage_collection: GarbageCollec
     from txbroker.cleaner_process import CleanerProcesses
     from txbroker.cluster.tree.sqlite import open_sqlite_tree
     from txbroker.guard_process import SessionGuard
-    from txbroker.log.disk import OsDisk, SyncTimes
+    from txbroker.log.os_disk import OsDisk, SyncTimes
 
     # Separate pools, so that reads and the metadata tree do not wait for syncs and deletes, which take long.
     in_disk_worker = CountedWorkers(worker_pool(reactor, "disk", DISK_THREADS), DISK_THREADS)

@@ -321,7 +321,7 @@ def write(server: Server, topic: str, count: int) -> None:
 def test_a_broker_imports_no_more_than_it_needs() -> None:
     """Imports take most of the start time: codecs are imported for the first batch, the client library for a command."""
     script = (
-        "import sys, txbroker.cli.main, txbroker.tap, txbroker.broker.service, txbroker.cluster.tree.sqlite, txbroker.log.disk\n"
+        "import sys, txbroker.cli.main, txbroker.tap, txbroker.broker.service, txbroker.cluster.tree.sqlite, txbroker.log.os_disk\n"
         "print(*sorted({name.partition('.')[0] for name in sys.modules}))"
     )
     loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, env=ENVIRONMENT).stdout.split()

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.offline.support import mutate, ours
-from txbroker.log.disk import OsDisk
+from txbroker.log.os_disk import OsDisk
 from txbroker.logtools.dump.dump import Decoder, DumpOptions, dump
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "kafka-3.9.1"

@@ -20,7 +20,8 @@ from simulation.memory_disk import MemoryDisk
 from tests.support.fakes.disk_path import DiskPath
 from tests.support.fakes.faulty_disk import CHANGES, WRITES, FaultyDisk, Killed
 from txbroker.errors import NoSpace, StorageError
-from txbroker.log.disk import Disk, OsDisk
+from txbroker.log.disk import Disk
+from txbroker.log.os_disk import OsDisk
 from txbroker.log.region import EMPTY, Region
 
 Folder = tuple[Disk, str]
@@ -197,7 +198,7 @@ class Machine:
                 lock.release()
             assert free == (lock is not None)
             return free
-        program = ("import sys; from txbroker.log.disk import OsDisk; d = OsDisk(); free = not d.locked(sys.argv[1]); "
+        program = ("import sys; from txbroker.log.os_disk import OsDisk; d = OsDisk(); free = not d.locked(sys.argv[1]); "
                    "got = d.lock(sys.argv[1]) is not None; assert got == free; sys.exit(got)")
         return subprocess.run([sys.executable, "-c", program, self.path]).returncode == 1
 

@@ -15,7 +15,7 @@ from txbroker.cluster.tree.interface import Create
 from txbroker.cluster.tree.sqlite import FILE_NAME
 from txbroker.cluster.tree.sqlite_file import data_of, read_tree, write_tree
 from txbroker.log.directory import LOCK_FILE
-from txbroker.log.disk import OsDisk
+from txbroker.log.os_disk import OsDisk
 
 SAMPLES = Path(__file__).parent.parent / "golden" / "kafka-3.9.1" / "data"
 TOPICS = {"__consumer_offsets", "__transaction_state", "s-compact", "s-logappend", "s-mixed", "s-recompressed", "s-txn", "s-v1-logappend"}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from txbroker.errors import OutOfResources, StorageError
-from txbroker.log.disk import OsDisk
+from txbroker.log.os_disk import OsDisk
 
 
 def test_a_file_is_closed_with_its_last_reference(tmp_path: Path) -> None:

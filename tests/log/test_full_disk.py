@@ -13,8 +13,8 @@ from tests.log.support import NOW, append, end_transaction, open_log, rows
 from tests.support.fakes.disk_path import DiskPath
 from tests.support.fakes.faulty_disk import WRITES, FaultyDisk
 from txbroker.errors import NoSpace, OutOfResources, StorageError
-from txbroker.log.disk import OsDisk
 from txbroker.log.log import Log
+from txbroker.log.os_disk import OsDisk
 
 HOUR = 3_600_000
 

@@ -18,9 +18,9 @@ from txbroker.log import clean_shutdown, meta_properties
 from txbroker.log.checkpoint_file import CheckpointFile
 from txbroker.log.checkpoints import OFFSET_MAX, MalformedCheckpoint, format_offsets, parse_offsets
 from txbroker.log.directory_names import DirectoryState, PartitionDirectory, name_in_state, parse
-from txbroker.log.disk import OsDisk
 from txbroker.log.log_results import at_once
 from txbroker.log.meta_properties import Identity
+from txbroker.log.os_disk import OsDisk
 from txbroker.log.single_flight import SingleFlight
 from txbroker.names import TopicPartition
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from tests.log.support import NOW, append, marker, open_log
 from tests.support.fakes.unsynced_disk import UnsyncedDisk
-from txbroker.log.disk import OsDisk
 from txbroker.log.log_results import Origin
+from txbroker.log.os_disk import OsDisk
 from txbroker.logtools.findings import Finding, Severity
 from txbroker.logtools.log_paths import survey
 from txbroker.logtools.verify import Verified, verify

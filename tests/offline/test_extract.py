@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.log.support import NOW, append, committed_rows, corrupt, open_log, rows
 from tests.offline.support import KAFKA, kafka, mutate, ours, segments
-from txbroker.log.disk import OsDisk
+from txbroker.log.os_disk import OsDisk
 from txbroker.logtools.damaged_walk import Damage
 from txbroker.logtools.extract import Extracted, Selection, extract
 from txbroker.logtools.key_counter import KeyCounter

@@ -18,7 +18,7 @@ from txbroker.cluster.tree.interface import Create
 from txbroker.cluster.tree.sqlite import FILE_NAME
 from txbroker.cluster.tree.sqlite_file import write_tree
 from txbroker.log.directory import LOCK_FILE
-from txbroker.log.disk import OsDisk
+from txbroker.log.os_disk import OsDisk
 
 # Runs a command and exits with 77 when it locks any file.
 WATCHED = """

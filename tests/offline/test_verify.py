@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.log.support import corrupt
 from tests.offline.support import KAFKA, faults, kafka, look, mutate, ours, segments
-from txbroker.log.disk import OsDisk
+from txbroker.log.os_disk import OsDisk
 from txbroker.logtools.findings import Remedy, Severity
 from txbroker.logtools.log_paths import NoLogDirectory, survey
 from txbroker.wire.batch import seal

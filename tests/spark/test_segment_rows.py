@@ -10,7 +10,7 @@ import pytest
 
 from tests.cleaner.logs import NOW, LogMaker
 from txbroker.console.failures import CommandFailed
-from txbroker.log.disk import OsDisk
+from txbroker.log.os_disk import OsDisk
 from txbroker.spark.segment_rows import BATCH_BYTES, COLUMNS, SegmentFile, Wanted, read_segment
 from txbroker.wire.compression import Codec
 from txbroker.wire.entries import Scan

@@ -12,8 +12,9 @@ from twisted.internet.defer import Deferred
 from txbroker.action_queue import ActionQueue
 from txbroker.cluster.tree.interface import Tree
 from txbroker.log.directories import RunAll
-from txbroker.log.disk import Disk, SyncTimes
+from txbroker.log.disk import Disk
 from txbroker.log.log_results import Later
+from txbroker.log.os_disk import SyncTimes
 from txbroker.maintenance.cleaning_pass import Workers
 from txbroker.transport.hub import RunInWorker
 from txbroker.transport.interfaces import Ports

@@ -22,8 +22,8 @@ from txbroker.console.failures import DONE, BadUsage, CommandFailed, broker_erro
 from txbroker.console.texts import json_value, size_text
 from txbroker.errors import BrokerError, ErrorCode, StorageError
 from txbroker.log.cleaner.cleaning_job import Removable
-from txbroker.log.disk import OsDisk
 from txbroker.log.log_config import LogConfig
+from txbroker.log.os_disk import OsDisk
 from txbroker.logtools.compaction_dry_run import (
     DEDUPE_BUFFER_BYTES,
     DryRun,

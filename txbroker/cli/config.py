@@ -97,7 +97,7 @@ def _check_processes(config: BrokerConfig, processes: int) -> list[str]:
 def _check_data(config: BrokerConfig, processes: int | None) -> tuple[list[str], list[str]]:
     """Errors and warnings about log.dirs; applies the dynamic configurations in the metadata there."""
     from txbroker.cli.directory_checks import check_directories
-    from txbroker.log.disk import OsDisk
+    from txbroker.log.os_disk import OsDisk
     from txbroker.logtools.stored_configs import NotReadable, broker_configs
 
     directories = [os.path.abspath(path) for path in config.list("log.dirs") if path]

@@ -15,8 +15,9 @@ from txbroker.broker.identity import metadata_file
 from txbroker.broker.process_data import check_process_data
 from txbroker.errors import StartError, StorageError
 from txbroker.log import meta_properties
-from txbroker.log.disk import OsDisk, storage_error
+from txbroker.log.disk import storage_error
 from txbroker.log.meta_properties import NO_IDENTITY, Identity
+from txbroker.log.os_disk import OsDisk
 
 _PROBE = ".txbroker-check"
 

@@ -59,7 +59,7 @@ def add_parser(subparsers: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the files; 1 if one of them could not be read completely."""
-    from txbroker.log.disk import OsDisk
+    from txbroker.log.os_disk import OsDisk
     from txbroker.logtools.dump.dump import Decoder, DumpOptions, Form, dump
 
     paths = [path.strip() for path in arguments.files.split(",")]

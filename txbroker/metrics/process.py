@@ -9,7 +9,7 @@ from prometheus_client.core import Metric
 
 from txbroker import __version__
 from txbroker.broker.world import Instruments
-from txbroker.log.disk import SYNCS_KEPT
+from txbroker.log.os_disk import SYNCS_KEPT
 from txbroker.metrics.families import Piece, Sample, counters, gauge, gauges, labels, quantiles, untyped
 from txbroker.metrics.reactor_load import SAMPLES_KEPT, ReactorLoad
 

@@ -11,7 +11,8 @@ from txbroker.console.failures import BadUsage, CommandFailed
 from txbroker.errors import CorruptRecords, StorageError
 from txbroker.log.checkpoints import CLEANER_OFFSETS, HIGH_WATERMARKS, SIZE_MAX, MalformedCheckpoint, parse_offsets
 from txbroker.log.cleaner import cleaning_history_file
-from txbroker.log.disk import Disk, OsDisk
+from txbroker.log.disk import Disk
+from txbroker.log.os_disk import OsDisk
 from txbroker.logtools.bounded_read import read_small
 from txbroker.logtools.compaction_plan import log_ends
 from txbroker.logtools.log_paths import NoLogDirectory, PartitionPlace, survey

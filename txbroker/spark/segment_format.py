@@ -9,7 +9,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from txbroker.console.failures import CommandFailed
 from txbroker.errors import CorruptRecords, StorageError
-from txbroker.log.disk import OsDisk
+from txbroker.log.os_disk import OsDisk
 from txbroker.spark.segment_plan import FORMAT, SegmentOptions, Task, plan
 from txbroker.spark.segment_rows import COLUMNS, read_segment
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from txbroker.log.disk import Buffer, File, OsDisk, OsFile
+from txbroker.log.disk import Buffer, File
+from txbroker.log.os_disk import OsDisk, OsFile
 
 
 class _UnsyncedFile(OsFile):

@@ -16,8 +16,8 @@ from txbroker.errors import BrokerError
 from txbroker.log.aborted_transactions import TransactionScan
 from txbroker.log.checkpoints import HIGH_WATERMARKS, LOG_START_OFFSETS, SIZE_MAX, MalformedCheckpoint, parse_offsets
 from txbroker.log.cleaner.compaction_order import CompactionOrder
-from txbroker.log.disk import OsDisk
 from txbroker.log.log_results import AbortedTransaction
+from txbroker.log.os_disk import OsDisk
 from txbroker.log.scan import Walk, find
 from txbroker.logtools.process_directories import data_directories
 from txbroker.logtools.stored_configs import NotReadable, broker_configs, topic_configs

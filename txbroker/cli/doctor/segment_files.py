@@ -11,7 +11,7 @@ from txbroker.cli.doctor.facts import PartitionFacts, SegmentFacts
 from txbroker.cli.segment_reading import ReadOnlyFile, base_offsets, segment_path, unreadable
 from txbroker.console.failures import CommandFailed
 from txbroker.log.checkpoints import CLEANER_OFFSETS, SIZE_MAX, MalformedCheckpoint, parse_offsets
-from txbroker.log.disk import OsDisk
+from txbroker.log.os_disk import OsDisk
 from txbroker.log.scan import LOOK_CHUNK_BYTES, Walk
 from txbroker.logtools.process_directories import data_directories
 from txbroker.names import TopicPartition

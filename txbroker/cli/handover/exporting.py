@@ -49,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
     from txbroker.cluster.tree.sqlite_file import read_tree, rename_file
     from txbroker.cluster.zookeeper_migration.export_rules import plan_export
     from txbroker.errors import StartError, StorageError
-    from txbroker.log.disk import OsDisk
+    from txbroker.log.os_disk import OsDisk
 
     config = read_config(arguments)
     directories = log_dirs(arguments, config)

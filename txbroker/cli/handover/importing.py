@@ -69,7 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
     from txbroker.cluster.zookeeper_migration.kafka_metadata import cluster_from_logs
     from txbroker.errors import StorageError
     from txbroker.log.cleaner import cleaning_history_file
-    from txbroker.log.disk import OsDisk
+    from txbroker.log.os_disk import OsDisk
 
     config = read_config(arguments)
     directories, configs = log_dirs(arguments, config), _by_topic(arguments.topic_config)

@@ -56,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Write the records; FAILED if damaged batches were skipped."""
     from txbroker.cli.log.record_files import NotText, open_records
     from txbroker.errors import StorageError
-    from txbroker.log.disk import OsDisk
+    from txbroker.log.os_disk import OsDisk
     from txbroker.logtools.extract import Selection, TooMany, extract
     from txbroker.wire.records import INT64_MAX
 

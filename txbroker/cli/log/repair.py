@@ -53,7 +53,7 @@ def add_parser(tools: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print the plan, or execute it; FAILED if faults remain."""
     from txbroker.errors import CorruptRecords, StorageError
-    from txbroker.log.disk import OsDisk
+    from txbroker.log.os_disk import OsDisk
     from txbroker.logtools.repair import Refused, carry_out, lock_all
     from txbroker.logtools.repair_plan import directories_of, make_plan
 

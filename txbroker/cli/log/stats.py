@@ -60,7 +60,7 @@ def add_parser(tools: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print the statistics; FAILED if damaged batches were skipped."""
     from txbroker.errors import StorageError
-    from txbroker.log.disk import OsDisk
+    from txbroker.log.os_disk import OsDisk
     from txbroker.logtools.partition_stats import gather
 
     if arguments.plot is not None:

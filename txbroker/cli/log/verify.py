@@ -48,7 +48,7 @@ def add_parser(tools: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Check the paths; FAILED if there is a fault."""
     from txbroker.errors import StorageError
-    from txbroker.log.disk import OsDisk
+    from txbroker.log.os_disk import OsDisk
     from txbroker.logtools.log_paths import NoLogDirectory
     from txbroker.logtools.verify import verify
 

@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import IO
 
 from txbroker.log.cleaner.cleaning_job import Event, Failed, FailureKind, job_from_json, producers_from_json, to_json
-from txbroker.log.disk import OsDisk
+from txbroker.log.os_disk import OsDisk
 
 NICENESS = 5  # the broker has priority
 

@@ -13,8 +13,9 @@ from txbroker.console.failures import BadUsage, CommandFailed
 from txbroker.console.topic_order import HEADER, STRATEGY, topic_order
 from txbroker.errors import BrokerError, CorruptRecords
 from txbroker.log.cleaner.compaction_order import CompactionOrder
-from txbroker.log.disk import Disk, OsDisk
+from txbroker.log.disk import Disk
 from txbroker.log.file_names import PARTITION_METADATA
+from txbroker.log.os_disk import OsDisk
 from txbroker.log.partition_metadata import read_topic_id
 from txbroker.logtools.bounded_read import read_small
 from txbroker.logtools.stored_configs import NotReadable, broker_configs, topic_configs

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from txbroker.log.disk import OsDisk
+from txbroker.log.os_disk import OsDisk
 from txbroker.logtools.findings import Severity
 from txbroker.logtools.partition_check import PartitionCheck
 from txbroker.names import TopicPartition
