@@ -14,6 +14,7 @@ from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import ConfigResource, NewPartitions
 
 from tests.cli.commands import run
+from tests.spark.delta_logs import forget_offsets
 from tests.support.broker import BrokerProcess
 from tests.support.raw_admin import KEEP, create_topic, delete_records, until_leaders
 from tests.support.server import Server
@@ -255,15 +256,6 @@ def test_rows_of_deleted_keys_are_purged(spark: Any, broker: Server, topic: str,
     assert upserting(purge_after_ms=0).purged == 0, "delete.retention.ms is a day"
     assert upserting(purge_after_ms=-1, brokers=None).purged == 1
     assert list(rows(spark, table)) == [b"b"]
-
-
-def forget_offsets(spark: Any, table: Path) -> None:
-    """Remove the commits from Delta's log, as Delta does after 30 days."""
-    spark._jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, str(table)).checkpoint()
-    for path in table.glob("_delta_log/*.json"):
-        path.write_text("".join(line for line in path.read_text().splitlines(True) if "userMetadata" not in line))
-        path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
-    spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
 
 
 def test_a_log_of_the_table_without_offsets(spark: Any, broker: Server, topic: str, table: Path, upserting: Upsert) -> None:

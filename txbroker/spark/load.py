@@ -179,7 +179,8 @@ class _Load:
         if planned.ranges:
             ids = {topic.name: topic.topic_id for topic in snapshot.topics if any(one.topic == topic.name for one in planned.ranges)}
             start = TableOffsets(snapshot.cluster_id, {}, {}) if before is None else before.offsets
-            commit, planned = self._append(start, ids, planned, None if before is None else before.transaction)
+            if before is None or not self._has_no_records(before, planned, ids):
+                commit, planned = self._append(start, ids, planned)
         if commit is not None:
             self._on_step("committed")
             self._check(commit, checked, unchecked)
@@ -216,16 +217,28 @@ class _Load:
     def _plan(self, snapshot: Snapshot, loaded: TableOffsets | None) -> Plan:
         return plan(snapshot, loaded, skip_expired=self._options.skip_expired, can_rebase=True)
 
-    def _append(
-        self, loaded: TableOffsets, ids: Mapping[str, str], planned: Plan, transaction: int | None
-    ) -> tuple[LoadCommit | None, Plan]:
-        """Read and commit, and plan again if offsets expire meanwhile and may be skipped. None: the table has all of it already."""
+    def _has_no_records(self, before: Loaded, planned: Plan, ids: Mapping[str, str]) -> bool:
+        """Whether the table has had these ranges: the offsets came from its rows, and there are only gaps after them.
+
+        CommandFailed if there are records: the table has lost them since.
+        """
+        if before.transaction is None or self._commit(before.offsets.after(planned.ranges, ids), planned).version > before.transaction:
+            return False
+        found = self._source.records(self._spark, planned.ranges).select("topic", "partition", "offset").take(1)
+        if found:
+            where = TopicPartition(found[0].topic, found[0].partition)
+            lost = f"{where} was loaded beyond offset {found[0].offset}, which is not in the table now"
+            raise CommandFailed(f"{lost}: the table was restored or rows were deleted, and its log does not say which any more; to load "
+                                f"what is missing after the last rows, run this in Spark first: {before.load_again}")
+        return True
+
+    def _commit(self, table: TableOffsets, planned: Plan) -> LoadCommit:
+        return LoadCommit(self._id, self._source.isolation_level, table, planned.ranges, planned.expired, rebased_from=self._rebased_from)
+
+    def _append(self, loaded: TableOffsets, ids: Mapping[str, str], planned: Plan) -> tuple[LoadCommit | None, Plan]:
+        """Read and commit, and plan again if offsets expire meanwhile and may be skipped. None: all of it has expired."""
         for attempt in range(1, ATTEMPTS + 1):
-            table = loaded.after(planned.ranges, ids)
-            commit = LoadCommit(self._id, self._source.isolation_level, table, planned.ranges, planned.expired,
-                                rebased_from=self._rebased_from)
-            if transaction is not None and commit.version <= transaction:
-                return None, planned  # the offsets came from the rows, and only gaps follow these
+            commit = self._commit(loaded.after(planned.ranges, ids), planned)
             try:
                 with watched(self._spark, sum(one.size for one in planned.ranges), self._stream):
                     data = self._decode(self._source.records(self._spark, planned.ranges))

@@ -4,8 +4,8 @@ A commit carries the offsets (`LoadCommit`) in its user metadata, and a transact
 from the run, and a version that grows with the offsets. Delta skips a write silently if the table has that version already, so every commit
 is read back: it is done only if it has this run's id.
 
-The metadata is in Delta's log, which Delta removes after `delta.logRetentionDuration` (30 days). After that the offsets are taken from the
-data. Cluster and topic ids are properties of the table, which Delta keeps.
+The metadata is in Delta's log, which Delta removes after `delta.logRetentionDuration` (30 days). After that, and after a RESTORE to a time,
+the offsets are taken from the data. Cluster and topic ids are properties of the table, which Delta keeps.
 
 On a POSIX file system two JVMs can both believe that they wrote a version of Delta's log. The lock of `table_folder` prevents that.
 """
@@ -19,10 +19,10 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from txbroker.console.failures import CommandFailed
-from txbroker.spark.kafka_source import SCHEMA
+from txbroker.spark.kafka_source import COLUMNS, SCHEMA
 from txbroker.spark.offset_ranges import TableOffsets
 from txbroker.spark.session import configured
-from txbroker.spark.tables.delta_log import DeltaLog, actions, text
+from txbroker.spark.tables.delta_log import RESTORED, DeltaLog, actions, struct_of, text
 from txbroker.spark.tables.load_commit import LoadCommit, parse
 from txbroker.spark.tables.table import COMPACTED_BYTES, SMALL_BYTES, Loaded
 from txbroker.spark.tables.table_folder import DELTA
@@ -54,6 +54,7 @@ class DeltaTable:
             raise CommandFailed(f"the Delta table {self.path} was not made by `txbroker spark load`; specify another --table")
         if FORGETS in properties:
             raise CommandFailed(f"the table has the property {FORGETS}, by which Delta forgets which loads it has; remove the property")
+        self._log.check_columns(struct_of(COLUMNS), COLUMNS)
         for _, line in self._log.commits():
             found = parse(line.get("userMetadata"))
             if found is not None:
@@ -65,8 +66,10 @@ class DeltaTable:
         _check_names(json.loads(rows.json()))
         if not self._log.exists:
             self._spark.sql(f"CREATE TABLE {self._log.name} ({SCHEMA}) USING delta TBLPROPERTIES ({text(CLUSTER_ID)} = {text(cluster_id)})")
+        self._log.check_columns(json.loads(rows.json()), COLUMNS)
         known = self._log.properties()
-        wanted = {CLUSTER_ID: cluster_id, **{f"{TOPIC_ID}{name}": topic_id for name, topic_id in topic_ids.items()}}
+        restored = {RESTORED: str(self._log.restored)} if self._log.restored else {}
+        wanted = {CLUSTER_ID: cluster_id, **restored, **{f"{TOPIC_ID}{name}": topic_id for name, topic_id in topic_ids.items()}}
         new = {key: value for key, value in wanted.items() if known.get(key) != value}
         if new:
             pairs = ", ".join(f"{text(key)} = {text(value)}" for key, value in sorted(new.items()))
@@ -129,7 +132,8 @@ class DeltaTable:
         if missing:
             raise CommandFailed(f"the table {self.path} has rows of topic {missing[0]} and not the topic's id; specify another --table")
         table = TableOffsets(properties[CLUSTER_ID], ids, offsets)
-        return Loaded(table, None, self._log.transaction(self._application(table.cluster_id)))
+        again = f"ALTER TABLE {self._log.name} SET TBLPROPERTIES ({text(RESTORED)} = {text(str(self._log.restored + 1))})"
+        return Loaded(table, None, self._log.transaction(self._application(table.cluster_id)), again)
 
     def _application(self, cluster_id: str) -> str:
         return self._log.application("load", cluster_id)

@@ -16,12 +16,14 @@ COMPACTED_BYTES = 128 * 1024 * 1024
 class Loaded(NamedTuple):
     """`offsets`: what the table has. `unchecked`: its last commit, if the gaps in it are not classified yet.
 
-    `transaction`: the version of the last commit, where its metadata is gone.
+    `transaction`: the version of the last commit, where its metadata is gone. `load_again`: the statement after which rows that the table
+    had at that version, and has not now, are loaded again.
     """
 
     offsets: TableOffsets
     unchecked: LoadCommit | None
     transaction: int | None = None
+    load_again: str = ""
 
 
 class Table(Protocol):

@@ -3,8 +3,8 @@
 The table's properties say what it is made of (`Identity`). A commit has the offsets in its user metadata (`LoadCommit`) and a transaction
 id whose version grows by one. For MERGE both are settings of a Spark session, so each commit has a session of its own.
 
-If Delta has removed the commit with the offsets from its log (after `delta.logRetentionDuration`, 30 days), everything is merged again,
-which changes nothing.
+If Delta has removed the commit with the offsets from its log (after `delta.logRetentionDuration`, 30 days), or the table was restored to a
+time, everything is merged again, which changes nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from txbroker.console.failures import CommandFailed
 from txbroker.log.cleaner.cleaning_job import Strategy
 from txbroker.log.cleaner.compaction_order import CompactionOrder
 from txbroker.spark.order import rank
-from txbroker.spark.tables.delta_log import DeltaLog, text
+from txbroker.spark.tables.delta_log import DeltaLog, struct_of, text
 from txbroker.spark.tables.load_commit import LoadCommit, parse
 from txbroker.spark.tables.table_folder import DELTA, format_of
 
@@ -94,9 +94,11 @@ class UpsertTable:
         if FORGETS in properties:
             raise CommandFailed(f"the table has the property {FORGETS}, by which Delta forgets which commits it has; remove the property")
         try:
-            return Identity.of(properties)
+            identity = Identity.of(properties)
         except (KeyError, ValueError):
             raise CommandFailed(f"the Delta table {self.path} was not made by `txbroker spark upsert`; specify another --table") from None
+        self._log.check_columns(struct_of(COLUMNS), COLUMNS)
+        return identity
 
     def create(self, identity: Identity) -> None:
         """Create the table without data."""
