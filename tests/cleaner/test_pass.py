@@ -14,6 +14,7 @@ import pytest
 
 from tests.cleaner.logs import NOW, RETENTION, LogMaker, run, swap
 from tests.cleaner.reference import Reference, content_of, parse
+from tests.support.compressed_forms import READ_BY_OTHERS, forms
 from tests.support.fakes.faulty_disk import FaultyDisk
 from tests.support.fakes.unsynced_disk import UnsyncedDisk
 from txbroker.log.cleaner.cleaning_job import Done, Failed, FailureKind, Removable, SegmentSpan, Strategy
@@ -21,6 +22,7 @@ from txbroker.log.log_results import AbortedTransaction
 from txbroker.log.offset_index import OffsetIndex
 from txbroker.log.time_index import TimeIndex
 from txbroker.log.txn_index import ENTRY
+from txbroker.wire.batch import stamp
 from txbroker.wire.compression import Codec
 
 GOLDEN = Path(__file__).parent.parent / "golden"
@@ -58,6 +60,21 @@ def test_the_latest_record_of_each_key_stays_at_its_offset(tmp_path: Path) -> No
     assert cleaned_files(tmp_path) == [f"{0:020d}.{suffix}.cleaned" for suffix in ("index", "log", "timeindex")]
     assert [(one.base_offset, one.records_before, one.records_after, one.obsolete) for one in result.groups[0].yields] == [
         (0, 10, 0, 10), (10, 10, 0, 10), (20, 10, 5, 5)]
+
+
+def test_unusual_compressed_records_do_not_end_a_pass(tmp_path: Path) -> None:
+    """Members, frames and bytes after the data, as Kafka stores them: no damage. All records of these forms have one key."""
+    log = LogMaker()
+    kept = [form for form in forms() if form.read or form.name in READ_BY_OTHERS]
+    for form in kept:
+        content = bytearray(form.batch(NOW - 9000))
+        stamp(content, 0, log.next_offset, 7)
+        log.segments[-1].content += content
+        log.next_offset += form.count
+    log.write(tmp_path)
+    result = run(log.job(tmp_path))
+    assert isinstance(result.end, Done) and result.mapped.records == log.next_offset == sum(form.count for form in kept)
+    assert [row[:2] for row in rows(result.contents[0])] == [(log.next_offset - 1, b"k")]
 
 
 def test_the_modification_time_is_that_of_the_last_old_segment(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from simulation.memory_disk import MemoryDisk
 from tests.log.support import NOW, batch, open_log, values
+from tests.support.compressed_forms import Form, forms
 from tests.support.fakes.disk_path import DiskPath
 from tests.support.fakes.faulty_disk import WRITES, FaultyDisk
 from tests.support.joined import joined
@@ -24,6 +25,8 @@ from txbroker.wire.compression import Codec
 from txbroker.wire.records import Record
 
 HOUR = 3_600_000
+
+FORMS = [form for form in forms() if len(form.data) < 1000]
 
 
 def _broken(records: memoryview) -> memoryview:
@@ -44,6 +47,7 @@ BATCHES: Any = st.one_of(
     PLAIN,
     PLAIN,
     st.builds(lambda at, value, fix: ("damaged", at, value, fix), st.integers(0, 85), st.integers(0, 255), st.booleans()),
+    st.tuples(st.just("form"), st.integers(0, len(FORMS) - 1)),
     st.tuples(st.just("old"), st.integers(0, 1)),
     st.tuples(st.just("broken")),
     st.tuples(st.just("short"), st.integers(0, 70)),
@@ -62,6 +66,8 @@ def made(kind: tuple[Any, ...]) -> memoryview:
         if fixed:
             seal(records, 0, len(records))
         return records
+    if kind[0] == "form":
+        return memoryview(bytearray(FORMS[kind[1]].batch(NOW)))
     if kind[0] == "old":
         return memoryview(bytearray(legacy.build([Record(0, NOW, None, b"old")], magic=kind[1])))
     if kind[0] == "broken":
@@ -166,6 +172,14 @@ def test_batches_of_the_codec_of_the_topic_are_written_at_once(directory: DiskPa
     log.append(batch(b"a"), leader_epoch=0, now_ms=NOW)
     batches = [batch(b"b", codec=Codec.LZ4), batch(b"c", codec=Codec.LZ4), batch(b"d")]
     assert log.append_together(joined(batches), leader_epoch=0, now_ms=NOW).first_offsets == [1, 2]
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
+def test_unusual_compressed_records_are_taken_or_refused_as_alone(directory: DiskPath, form: Form) -> None:
+    log = open_log(directory, record_validation_full=True)
+    log.append(batch(b"a"), leader_epoch=0, now_ms=NOW)
+    together = joined([memoryview(bytearray(form.batch(NOW)))])
+    assert log.append_together(together, leader_epoch=0, now_ms=NOW).first_offsets == ([1] if form.read else [])
 
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])

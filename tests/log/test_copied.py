@@ -9,6 +9,7 @@ import pytest
 
 from tests.log.support import NOW, batch, open_log, rows, values
 from tests.log.test_append import changed, refused
+from tests.support.compressed_forms import READ_BY_OTHERS, Form, forms
 from tests.support.fakes.disk_path import DiskPath
 from tests.support.fakes.faulty_disk import FaultyDisk
 from txbroker.errors import ErrorCode
@@ -51,6 +52,17 @@ def test_a_batch_after_one_that_was_refused(directory: DiskPath) -> None:
         refused(log, _after_gap(missed, offset), ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, origin=Origin.MIRROR)
         assert copy(log, _after_gap(gap, offset)).last_offset == offset + 1
     assert [row[0] for row in rows(log)] == [20, 21, 25, 26, 28, 29] and list(log.leader_epochs) == [(7, 20)]
+
+
+@pytest.mark.parametrize("form", list(forms()), ids=lambda form: form.name)
+def test_compressed_records_that_some_client_reads_are_copied(directory: DiskPath, form: Form) -> None:
+    log = open_log(directory, max_message_bytes=1 << 20)
+    records = memoryview(bytearray(form.batch(NOW)))
+    if form.read or form.name in READ_BY_OTHERS:
+        assert copy(log, records).last_offset == form.count - 1
+        assert len(rows(log)) == form.count
+    else:
+        refused(log, records, ErrorCode.INVALID_RECORD, origin=Origin.MIRROR)
 
 
 @pytest.mark.parametrize("shift_ms", [-NOW, -3_600_000, 3_600_000])

@@ -12,8 +12,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.log.support import corrupt
+from tests.log.support import NOW, corrupt, open_log
 from tests.offline.support import KAFKA, faults, kafka, look, mutate, ours, segments
+from tests.support.compressed_forms import READ_BY_OTHERS, forms
+from tests.support.odd_batches import batch as odd_batch
+from tests.support.odd_batches import record
+from txbroker.log.log_results import Origin
 from txbroker.log.os_disk import OsDisk
 from txbroker.logtools.findings import Remedy, Severity
 from txbroker.logtools.log_paths import NoLogDirectory, survey
@@ -51,6 +55,32 @@ def test_files_of_our_log_have_no_fault(data: Path) -> None:
     (report,) = verified.partitions
     assert report.records == 60 * 3 + 6 * 2
     assert report.end_offset == 60 * 3 + 6 * 2
+
+
+def test_records_that_java_clients_read_have_no_fault(tmp_path: Path) -> None:
+    """Kafka stores them as they are sent: members, frames and bytes after the data; odd offset deltas in uncompressed batches."""
+    log = open_log(segmented(tmp_path), record_validation_full=False)
+    kept = [form for form in forms() if form.read or form.name in READ_BY_OTHERS]
+    for form in kept:
+        log.append(memoryview(bytearray(form.batch(NOW))), leader_epoch=0, now_ms=NOW, origin=Origin.COORDINATOR)
+    for first, second in ((0, 0), (1, 0), (0, 5), (-1, 1)):
+        records = record(offset=first), record(offset=second)
+        log.append(memoryview(bytearray(odd_batch(*records, now_ms=NOW))), leader_epoch=0, now_ms=NOW, origin=Origin.COORDINATOR)
+    log.close()
+    verified = look(tmp_path)
+    assert [finding.severity for finding in verified.findings.kept] == [Severity.NOTE]
+    assert verified.findings.kept[0].problem.startswith("odd offsets or timestamps, as Kafka stores them, in 4 batches; the first ")
+    (report,) = verified.partitions
+    assert report.records == sum(form.count for form in kept) + 8
+
+
+def segmented(data: Path) -> Path:
+    """The directory of a partition in a data directory."""
+    path = data / "orders-0"
+    path.mkdir()
+    (data / "meta.properties").write_text("version=0\nbroker.id=1\ncluster.id=x\n")
+    (data / ".kafka_cleanshutdown").write_text("")
+    return path
 
 
 def test_an_incomplete_tail_is_a_fault_at_the_end(data: Path) -> None:

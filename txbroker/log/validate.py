@@ -30,6 +30,7 @@ from txbroker.names import amount
 from txbroker.wire.batch import (
     CODEC_MASK,
     CONTROL,
+    HEADER_SIZE,
     LOG_APPEND_TIME,
     MAGIC_POSITION,
     TRANSACTIONAL,
@@ -38,6 +39,7 @@ from txbroker.wire.batch import (
     read_header,
     stamp_max_timestamp,
 )
+from txbroker.wire.compression import refuse_unless_java_reads
 from txbroker.wire.conversion import to_v2
 from txbroker.wire.entries import size_of
 from txbroker.wire.record_loops import RECORDS_MAX
@@ -94,6 +96,8 @@ def validate(records: memoryview, config: LogConfig, now_ms: int, origin: Origin
             or not -_TRUSTED_MS <= header.max_timestamp - now_ms <= min(_TRUSTED_MS, config.message_timestamp_after_max_ms)
         ):
             header = _check_records(records, header, config, now_ms)
+        elif header.attributes & CODEC_MASK:
+            _check_frames(records, header)
     elif header.attributes & CONTROL:
         return records, header, -1  # markers keep their time, and are never compressed
     codec = config.compression_type
@@ -155,7 +159,7 @@ def _check_records(records: memoryview, header: BatchHeader, config: LogConfig, 
     if header.attributes & LOG_APPEND_TIME:
         header = _with_create_time(records, header, config, now_ms)
     try:
-        earliest, latest, _, first_without_key = walk_records(records, 0, header, config.unpacked_bytes_max, True)
+        earliest, latest, _, first_without_key = walk_records(records, 0, header, config.unpacked_bytes_max, True, True)
     except CorruptRecords as error:
         raise BrokerError(ErrorCode.INVALID_RECORD, f"a record batch was refused: {error.message}") from None
     if first_without_key >= 0 and config.compact:
@@ -170,6 +174,14 @@ def _check_records(records: memoryview, header: BatchHeader, config: LogConfig, 
         stamp_max_timestamp(records, 0, latest, log_append_time=False)
         return read_header(records)
     return header
+
+
+def _check_frames(records: memoryview, header: BatchHeader) -> None:
+    """Refuse a batch that is not walked if its frames show that Java clients cannot read it."""
+    try:
+        refuse_unless_java_reads(header.codec, records[HEADER_SIZE:])
+    except CorruptRecords as error:
+        raise BrokerError(ErrorCode.INVALID_RECORD, f"a record batch was refused: {error.message}") from None
 
 
 def _with_create_time(records: memoryview, header: BatchHeader, config: LogConfig, now_ms: int) -> BatchHeader:

@@ -22,7 +22,7 @@ from txbroker.wire import entries
 from txbroker.wire.batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC_POSITION, BatchHeader
 from txbroker.wire.control import read_marker
 from txbroker.wire.entries import EntryHeader
-from txbroker.wire.records import INT64_MAX
+from txbroker.wire.records import INT64_MAX, walk_records
 
 # Larger batches are not read into memory; no broker with a reasonable configuration has them.
 ENTRY_BYTES_MAX = 256 * 1024 * 1024
@@ -47,11 +47,15 @@ class Damage(NamedTuple):
 
 
 class Content(NamedTuple):
-    """The records of a batch: their count, their largest timestamp (-1: none), and why not all were read ("" when they were)."""
+    """The records of a batch: their count, their largest timestamp (-1: none), and why not all were read ("" when they were).
+
+    `odd`: what is wrong with offsets or timestamps that Kafka's brokers store and its clients read ("": nothing).
+    """
 
     records: int
     max_timestamp: int
     unread: str
+    odd: str = ""
 
 
 class _Bounded:
@@ -196,10 +200,20 @@ def _damaged(entry: Entry, offset: int, problem: str) -> Damage:
 
 
 def read_content(entry: Entry, bytes_max: int = CONTENT_BYTES_MAX) -> Content:
-    """Read all records of a batch; CorruptRecords when they are invalid.
+    """Read all records of a batch; CorruptRecords when Kafka's clients cannot read them, or a control record is invalid."""
+    header = entry.header
+    try:
+        return _read_in_order(entry, bytes_max)
+    except CorruptRecords as error:
+        # Kafka takes any offset and timestamp deltas in an uncompressed batch, and its clients do not check them.
+        if not isinstance(header, BatchHeader) or header.control:
+            raise
+        walk_records(entry.buffer, entry.at, header, bytes_max, False)
+        return Content(header.count, header.max_timestamp, "", error.message or "")
 
-    In addition to the checks of `read_records`, offsets must ascend, and control records must be valid.
-    """
+
+def _read_in_order(entry: Entry, bytes_max: int) -> Content:
+    """In addition to the checks of `read_records`, offsets must ascend, and control records must be valid."""
     header, count, largest = entry.header, 0, -1
     last = first_offset_of(header) - 1 if isinstance(header, BatchHeader) else -1
     control = isinstance(header, BatchHeader) and header.control

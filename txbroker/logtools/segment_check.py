@@ -72,6 +72,8 @@ class SegmentCheck:
         self._advance = advance
         self._unread = 0
         self._odd_times = 0
+        self._odd_count = 0
+        self._odd = ""  # the first batch with odd offsets or timestamps
 
     def run(self, findings: Findings, observer: BatchObserver) -> SegmentFacts | None:
         """Check the segment; None when it was deleted. StorageError when the disk cannot be read."""
@@ -114,7 +116,10 @@ class SegmentCheck:
         facts.batches += 1
         facts.records += content.records
         self._unread += bool(content.unread)
-        if content.records and not content.unread and content.max_timestamp != entry.header.max_timestamp:
+        if content.odd:
+            self._odd_count += 1
+            self._odd = self._odd or f"the first one is at position {entry.position}: {content.odd}"
+        elif content.records and not content.unread and content.max_timestamp != entry.header.max_timestamp:
             self._odd_times += 1
         self._advance(entry.header.size, content.records)
         return ""
@@ -129,6 +134,9 @@ class SegmentCheck:
             findings.fault(self._path, damage.problem, remedy, start=damage.start, end=damage.end)
         if self._unread:
             findings.note(self._path, f"records not checked in {amount(self._unread, 'batch')}: too large to be decompressed here")
+        if self._odd:
+            what = f"odd offsets or timestamps, as Kafka stores them, in {amount(self._odd_count, 'batch')}"
+            findings.note(self._path, f"{what}; {self._odd}")
         if self._odd_times:
             findings.note(self._path, f"the maximum timestamp in the header differs from the records in {amount(self._odd_times, 'batch')}")
 

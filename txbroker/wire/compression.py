@@ -1,8 +1,10 @@
 """The codecs of record batches: gzip, snappy, lz4 and zstd, framed as Kafka's Java client writes and reads them.
 
-All decompression is bounded: data that would decompress to more than `size_max` bytes are refused before that memory is used. The
-records of a batch are one gzip member, lz4 frame or zstd frame, as every client writes them; anything after it is refused. Codec
-libraries are imported on first use, because a start needs none of them.
+All decompression is bounded: data that would decompress to more than `size_max` bytes are refused before that memory is used. What the
+Java client reads is read with the same result: all members of gzip data, all frames of zstd data, all blocks and joined streams of snappy
+data, the first frame of lz4 data, and the bytes after the data that it ignores. `decompress` also reads a few forms that the Java client
+cannot read but other clients can, because logs may have them; produced records may not have these. Codec libraries are imported on first
+use, because a start needs none of them.
 """
 
 from __future__ import annotations
@@ -13,6 +15,8 @@ from enum import IntEnum
 from typing import TypeAlias
 
 from txbroker.errors import BrokerError, CorruptRecords, ErrorCode
+from txbroker.wire.lz4_frames import Frame, read_frame, with_broken_checksum
+from txbroker.wire.zstd_frames import Frames, read_frames
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -37,16 +41,25 @@ def compress(codec: Codec, data: Buffer, level: int | None = None, *, magic: int
     return _COMPRESSORS[codec](data, level, magic)
 
 
-def decompress(codec: Codec, data: Buffer, size_max: int, *, magic: int = 2) -> bytes:
+def decompress(codec: Codec, data: Buffer, size_max: int, *, magic: int = 2, produced: bool = False) -> bytes:
     """What `data` decompresses to, at most `size_max` bytes.
 
-    Errors: MESSAGE_TOO_LARGE beyond that; CorruptRecords when `data` is incomplete or malformed.
+    Errors: MESSAGE_TOO_LARGE beyond that; CorruptRecords when `data` is incomplete or malformed, and, if they are `produced`, when the
+    Java client cannot read them.
     """
     if codec is Codec.NONE:
         if len(data) > size_max:
             raise _too_large(codec, size_max)
         return bytes(data)
-    return _DECOMPRESSORS[codec](data, size_max, magic)
+    return _DECOMPRESSORS[codec](data, size_max, magic, produced)
+
+
+def refuse_unless_java_reads(codec: Codec, data: Buffer) -> None:
+    """CorruptRecords if the frames of `data` show that the Java client cannot read them. Nothing is decompressed."""
+    if codec is Codec.LZ4:
+        _lz4_frame(data, 2, True)
+    elif codec is Codec.ZSTD:
+        _zstd_frames(memoryview(data), True)
 
 
 def _too_large(codec: Codec, size_max: int) -> BrokerError:
@@ -67,20 +80,93 @@ def _gzip(data: Buffer, level: int | None, magic: int) -> bytes:
     return compressor.compress(data) + compressor.flush()
 
 
-def _gunzip(data: Buffer, size_max: int, magic: int) -> bytes:
+def _gunzip(data: Buffer, size_max: int, magic: int, produced: bool) -> bytes:
     import zlib
 
     decompressor = zlib.decompressobj(wbits=31)
     try:
         # One byte more than allowed, so that a stream of exactly the allowed size reaches its end.
         plain = decompressor.decompress(data, size_max + 1)
-    except zlib.error as error:
-        raise _unsound(Codec.GZIP, error) from None
+    except zlib.error:
+        return _gunzip_members(memoryview(data), size_max)
     if len(plain) > size_max:
         raise _too_large(Codec.GZIP, size_max)
-    if not decompressor.eof or decompressor.unused_data:
-        raise _unsound(Codec.GZIP, "bytes after its end" if decompressor.eof else "it ends early")
-    return plain
+    if not decompressor.eof:
+        raise _unsound(Codec.GZIP, "it ends early")
+    return _gunzip_members(memoryview(data), size_max) if decompressor.unused_data else plain
+
+
+_GZIP_HEADER = struct.Struct("<HBB6x")  # magic, method, flags; time, level and system do not matter
+_GZIP_START = (0x8B1F, 8)
+_GZIP_CHECKED, _GZIP_EXTRA, _GZIP_NAME, _GZIP_COMMENT = 2, 4, 8, 16
+_GZIP_TRAILER = struct.Struct("<II")  # CRC-32 and size, modulo 2**32
+_GZIP_REST_MIN = 19  # of a further member: Java's reader ignores fewer bytes
+_UINT16 = struct.Struct("<H")
+
+
+def _gunzip_members(data: memoryview, size_max: int) -> bytes:
+    """All members, as Java's `GZIPInputStream` reads them: bytes after a member that do not begin with a header are ignored."""
+    import zlib
+
+    parts: list[bytes] = []
+    left, position = size_max, _gzip_header_end(data, 0)
+    while True:
+        inflater = zlib.decompressobj(wbits=-15)
+        crc = size = 0
+        step = 512  # the inflater copies what follows a member, so small members take small steps
+        while not inflater.eof:
+            if position >= len(data):
+                raise _unsound(Codec.GZIP, "it ends early")
+            try:
+                part = inflater.decompress(data[position : position + step], left + 1)
+            except zlib.error as error:
+                raise _unsound(Codec.GZIP, error) from None
+            if len(part) > left:
+                raise _too_large(Codec.GZIP, size_max)
+            position = min(position + step, len(data)) - len(inflater.unused_data) - len(inflater.unconsumed_tail)
+            step = min(2 * step, 1 << 20)
+            left -= len(part)
+            size += len(part)
+            crc = zlib.crc32(part, crc)
+            parts.append(part)
+        if position + _GZIP_TRAILER.size > len(data):
+            raise _unsound(Codec.GZIP, "it ends early")
+        if _GZIP_TRAILER.unpack_from(data, position) != (crc, size & 0xFFFFFFFF):
+            raise _unsound(Codec.GZIP, "a member has a wrong checksum or size")
+        position += _GZIP_TRAILER.size
+        if len(data) - position < _GZIP_REST_MIN:
+            break
+        try:
+            position = _gzip_header_end(data, position)
+        except CorruptRecords:
+            break
+    return b"".join(parts)
+
+
+def _gzip_header_end(data: memoryview, position: int) -> int:
+    """The position after the header of a member. CorruptRecords. Like Java's reader, it ignores unknown flags."""
+    import zlib
+
+    at = position + _GZIP_HEADER.size
+    if at > len(data):
+        raise _unsound(Codec.GZIP, "it ends within a header")
+    *start, flags = _GZIP_HEADER.unpack_from(data, position)
+    if tuple(start) != _GZIP_START:
+        raise _unsound(Codec.GZIP, "it does not begin with a header of gzip")
+    if flags & _GZIP_EXTRA and at + 2 <= len(data):
+        at += 2 + _UINT16.unpack_from(data, at)[0]
+    for flag in (_GZIP_NAME, _GZIP_COMMENT):
+        if flags & flag:
+            while at < len(data) and data[at]:
+                at += 1
+            at += 1
+    if flags & _GZIP_CHECKED and at + 2 <= len(data):
+        if _UINT16.unpack_from(data, at)[0] != zlib.crc32(data[position:at]) & 0xFFFF:
+            raise _unsound(Codec.GZIP, "a header has a wrong checksum")
+        at += 2
+    if at >= len(data):
+        raise _unsound(Codec.GZIP, "it ends within a header")
+    return at
 
 
 # --- snappy: raw blocks (librdkafka, Go), or raw blocks in the framing of xerial's snappy-java (Java, most others) ---
@@ -89,6 +175,7 @@ _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)  # version, oldest version that can read it
 _XERIAL_BLOCK = 32 * 1024  # snappy-java's default
 _INT32 = struct.Struct(">i")
+_XERIAL_START = _INT32.unpack_from(_XERIAL_MAGIC)[0]
 # Snappy's densest element copies 64 bytes for 3: a block cannot be more than this times its own size.
 _SNAPPY_GROWTH_MAX = 22
 
@@ -104,26 +191,27 @@ def _snappy(data: Buffer, level: int | None, magic: int) -> bytes:
     return b"".join(parts)
 
 
-def _unsnappy(data: Buffer, size_max: int, magic: int) -> bytes:
+def _unsnappy(data: Buffer, size_max: int, magic: int, produced: bool) -> bytes:
     view = memoryview(data)
-    if view[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
+    if len(view) < len(_XERIAL_HEADER) or view[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
         return _unsnappy_block(view, size_max, size_max)
     parts: list[bytes] = []
     left, position = size_max, len(_XERIAL_HEADER)
-    while position < len(view):
-        if view[position : position + len(_XERIAL_MAGIC)] == _XERIAL_MAGIC:  # snappy-java reads joined streams
-            position += len(_XERIAL_HEADER)
-            continue
+    while position + 4 <= len(view):  # snappy-java ignores up to three bytes at the end
         start = position + 4
-        if start > len(view):
-            raise _unsound(Codec.SNAPPY, "it ends within a block's length")
-        position = start + _INT32.unpack_from(view, position)[0]
+        size = _INT32.unpack_from(view, position)[0]
+        if size == _XERIAL_START:  # snappy-java reads joined streams
+            position += len(_XERIAL_HEADER)
+            if position > len(view):
+                raise _unsound(Codec.SNAPPY, "it ends within its header")
+            if view[start : start + 4] == _XERIAL_MAGIC[4:] and _INT32.unpack_from(view, start + 4)[0] < 1:
+                raise _unsound(Codec.SNAPPY, "a joined stream has a version below 1")
+            continue
+        position = start + size
         if not start < position <= len(view):
-            raise _unsound(Codec.SNAPPY, f"a block has a size of {position - start} bytes")
+            raise _unsound(Codec.SNAPPY, f"a block has a size of {size} bytes")
         parts.append(_unsnappy_block(view[start:position], left, size_max))
         left -= len(parts[-1])
-    if position > len(view):
-        raise _unsound(Codec.SNAPPY, "it ends within its header")
     return b"".join(parts)
 
 
@@ -154,7 +242,6 @@ def _unsnappy_block(block: memoryview, left: int, size_max: int) -> bytes:
 
 _LZ4_LEVEL_DEFAULT = 9  # Kafka's default, which means lz4's fast mode there; every other number is lz4-java's high compression
 _LZ4_GROWTH_MAX = 255
-_LZ4_CONTENT_SIZE = 0x08
 
 
 def _lz4(data: Buffer, level: int | None, magic: int) -> bytes:
@@ -168,59 +255,34 @@ def _lz4(data: Buffer, level: int | None, magic: int) -> bytes:
         block_linked=False,
         store_size=False,
     )
-    return _with_descriptor_checksum(frame, broken=True) if magic == 0 else frame
+    return with_broken_checksum(frame) if magic == 0 else frame
 
 
-def _unlz4(data: Buffer, size_max: int, magic: int) -> bytes:
+def _unlz4(data: Buffer, size_max: int, magic: int, produced: bool) -> bytes:
     import lz4.frame
 
-    frame = _with_descriptor_checksum(bytes(data), broken=False) if magic == 0 else data
+    frame = _lz4_frame(data, magic, produced)
     decompressor = lz4.frame.LZ4FrameDecompressor()
-    # The library reserves all of this at once, but uses only the part that it fills. One byte more than allowed, as for gzip.
-    reserve = min(size_max, len(frame) * _LZ4_GROWTH_MAX) + 1
     try:
-        plain: bytes = decompressor.decompress(frame, max_length=reserve)
+        # The library reserves all of this at once, but uses only the part that it fills. One byte more than allowed, as for gzip.
+        plain: bytes = decompressor.decompress(frame.data, max_length=min(size_max, len(data) * _LZ4_GROWTH_MAX) + 1)
     except RuntimeError as error:
         raise _unsound(Codec.LZ4, error) from None
     if len(plain) > size_max:
         raise _too_large(Codec.LZ4, size_max)
-    if not decompressor.eof or decompressor.unused_data:
-        raise _unsound(Codec.LZ4, "bytes after its end" if decompressor.eof else "it ends early")
+    if not decompressor.eof:
+        raise _unsound(Codec.LZ4, "it ends early")
     return plain
 
 
-def _with_descriptor_checksum(frame: bytes, *, broken: bool) -> bytes:
-    """`frame` with a new checksum byte of its descriptor.
-
-    Clients of magic 0 included the frame's magic number in that checksum. Kafka writes it so there (`broken`), and ignores it when it
-    reads (KAFKA-3160).
-    """
-    if len(frame) < 7:
-        raise _unsound(Codec.LZ4, "it is shorter than a frame's header")
-    end = 6 + (8 if frame[4] & _LZ4_CONTENT_SIZE else 0)
-    checksum = _xxh32(frame[0 if broken else 4 : end]) >> 8 & 0xFF
-    return b"%b%c%b" % (frame[:end], checksum, frame[end + 1 :])
-
-
-def _xxh32(data: bytes) -> int:
-    """XXH32 with seed 0, for inputs shorter than 16 bytes (which skip its main loop): a frame descriptor is at most 14."""
-    hashed = 0x165667B1 + len(data)
-    whole = len(data) & ~3
-    for position in range(0, whole, 4):
-        hashed = hashed + int.from_bytes(data[position : position + 4], "little") * 0xC2B2AE3D & 0xFFFFFFFF
-        hashed = (hashed << 17 | hashed >> 15) * 0x27D4EB2F & 0xFFFFFFFF
-    for byte in data[whole:]:
-        hashed = hashed + byte * 0x165667B1 & 0xFFFFFFFF
-        hashed = (hashed << 11 | hashed >> 21) * 0x9E3779B1 & 0xFFFFFFFF
-    hashed = (hashed ^ hashed >> 15) * 0x85EBCA77 & 0xFFFFFFFF
-    hashed = (hashed ^ hashed >> 13) * 0xC2B2AE3D & 0xFFFFFFFF
-    return hashed ^ hashed >> 16
+def _lz4_frame(data: Buffer, magic: int, produced: bool) -> Frame:
+    frame = read_frame(memoryview(data), ignore_header_checksum=magic == 0)
+    if produced and not frame.independent:
+        raise _unsound(Codec.LZ4, "its blocks depend on each other, which Java clients cannot read")
+    return frame
 
 
 # --- zstd frames (RFC 8878) ---
-
-_ZSTD_BLOCK_MAX = 128 * 1024
-
 
 def _zstd(data: Buffer, level: int | None, magic: int) -> bytes:
     import zstandard
@@ -228,17 +290,15 @@ def _zstd(data: Buffer, level: int | None, magic: int) -> bytes:
     return zstandard.ZstdCompressor(level=3 if level is None else level).compress(data)
 
 
-def _unzstd(data: Buffer, size_max: int, magic: int) -> bytes:
+def _unzstd(data: Buffer, size_max: int, magic: int, produced: bool) -> bytes:
     import zstandard
 
     view = memoryview(data)
+    content_max = _zstd_frames(view, produced).content_max
     try:
-        claimed = zstandard.frame_content_size(view)  # -1: unknown, as streaming writers leave it
-        bound = _zstd_bound(view, zstandard.frame_header_size(view), zstandard.get_frame_parameters(view).has_checksum)
-        if claimed > bound:
-            raise _unsound(Codec.ZSTD, f"its header has {claimed} bytes, its blocks have at most {bound}")
         # The reader reserves all of this at once, but uses only the part that it fills. One byte more than allowed, as for gzip.
-        plain = zstandard.ZstdDecompressor().stream_reader(view).read(min(bound, size_max) + 1)
+        reader = zstandard.ZstdDecompressor().stream_reader(view, read_across_frames=True)
+        plain = reader.read(min(content_max, size_max) + 1)
     except zstandard.ZstdError as error:
         raise _unsound(Codec.ZSTD, error) from None
     if len(plain) > size_max:
@@ -246,19 +306,11 @@ def _unzstd(data: Buffer, size_max: int, magic: int) -> bytes:
     return plain
 
 
-def _zstd_bound(frame: memoryview, position: int, has_checksum: bool) -> int:
-    """The largest number of bytes that the blocks from `position` on can decompress to; CorruptRecords unless they fill the frame."""
-    bound, last = 0, False
-    while not last:
-        if position + 3 > len(frame):
-            raise _unsound(Codec.ZSTD, "it ends early")
-        header = frame[position] | frame[position + 1] << 8 | frame[position + 2] << 16
-        last, kind, size = header & 1 == 1, header >> 1 & 3, header >> 3
-        position += 3 + (1 if kind == 1 else size)  # kind 1 repeats one byte, `size` times
-        bound += _ZSTD_BLOCK_MAX if kind == 2 else size
-    if position + (4 if has_checksum else 0) != len(frame):
-        raise _unsound(Codec.ZSTD, "its blocks do not end where it does")
-    return bound
+def _zstd_frames(data: memoryview, produced: bool) -> Frames:
+    frames = read_frames(data)
+    if produced and not frames.fit_java:
+        raise _unsound(Codec.ZSTD, "it needs a window of more than 128 MiB, which Java clients do not have")
+    return frames
 
 
 _COMPRESSORS: dict[Codec, Callable[[Buffer, int | None, int], bytes]] = {
@@ -267,7 +319,7 @@ _COMPRESSORS: dict[Codec, Callable[[Buffer, int | None, int], bytes]] = {
     Codec.LZ4: _lz4,
     Codec.ZSTD: _zstd,
 }
-_DECOMPRESSORS: dict[Codec, Callable[[Buffer, int, int], bytes]] = {
+_DECOMPRESSORS: dict[Codec, Callable[[Buffer, int, int, bool], bytes]] = {
     Codec.GZIP: _gunzip,
     Codec.SNAPPY: _unsnappy,
     Codec.LZ4: _unlz4,

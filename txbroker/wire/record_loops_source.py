@@ -404,7 +404,7 @@ def join_batches(
             elif unpacked_max == 0:
                 break
             else:
-                unpacked = decompress(CODECS[attributes], data[begin + HEADER_SIZE : end], unpacked_max)
+                unpacked = decompress(CODECS[attributes], data[begin + HEADER_SIZE : end], unpacked_max, produced=True)
                 earliest, latest, _, keyless = check_records(unpacked, 0, len(unpacked), count, True)
         except (BrokerError, IndexError):
             break

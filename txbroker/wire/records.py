@@ -138,17 +138,20 @@ class Walked(NamedTuple):
 _new_walked: Callable[[type[Walked], tuple[int, int, int, int]], Walked] = tuple.__new__  # half the time of Walked(...)
 
 
-def walk_records(buffer: Buffer, position: int, header: BatchHeader, bytes_max: int, consecutive: bool) -> Walked:
+def walk_records(
+    buffer: Buffer, position: int, header: BatchHeader, bytes_max: int, consecutive: bool, produced: bool = False
+) -> Walked:
     """Look at every record of the batch at `position` without making any. Errors as `read_records`.
 
-    With `consecutive` the offset deltas must be 0, 1, 2 and so on, as a producer writes them; without, they are not checked.
+    With `consecutive` the offset deltas must be 0, 1, 2 and so on, as a producer writes them; without, they are not checked. `produced`:
+    as of `decompress`.
     """
     count = header.count
     if count > RECORDS_MAX:
         _check_count(header)
     start, end = position + HEADER_SIZE, position + header.size
     if header.attributes & CODEC_MASK:
-        buffer = _payload(buffer, position, header, bytes_max)
+        buffer = _payload(buffer, position, header, bytes_max, produced)
         start, end = 0, len(buffer)
     try:
         earliest, latest, content_bytes, first_without_key = check_records(buffer, start, end, count, consecutive)
@@ -168,11 +171,11 @@ def payload_size(buffer: Buffer, position: int, header: BatchHeader, bytes_max: 
     return len(_payload(buffer, position, header, bytes_max))
 
 
-def _payload(buffer: Buffer, position: int, header: BatchHeader, bytes_max: int) -> bytes:
+def _payload(buffer: Buffer, position: int, header: BatchHeader, bytes_max: int, produced: bool = False) -> bytes:
     """The batch's records section, decompressed."""
     if not header.count and header.size == HEADER_SIZE:  # compaction keeps such batches with any codec
         return b""
-    return decompress(header.codec, memoryview(buffer)[position + HEADER_SIZE : position + header.size], bytes_max)
+    return decompress(header.codec, memoryview(buffer)[position + HEADER_SIZE : position + header.size], bytes_max, produced=produced)
 
 
 def build(
