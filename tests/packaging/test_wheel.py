@@ -1,4 +1,4 @@
-"""The wheel has the package, py.typed, the Twisted plugin and the command, and nothing else; it works in an empty environment."""
+"""Wheel and sdist have the package, py.typed, the Twisted plugin and the command, and nothing else; the wheel works elsewhere."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from tests.support.running import Running
 
 pytestmark = pytest.mark.process
 
-SOURCES = ("txbroker", "twisted", "setup.cfg", "setup.py", "pyproject.toml", "README.md", "LICENSE")
+# What the sdist has beside the package: what is needed to build it, and setuptools' own files.
+BUILDS = {"setup.cfg", "setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE", "PKG-INFO"}
 # The environment variables without those of this virtual environment.
 CLEAN_ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")}
 
@@ -31,18 +32,24 @@ def run(*command: str | Path, cwd: Path, environment: Mapping[str, str] = CLEAN_
     return ended.stdout + ended.stderr
 
 
+def tracked() -> list[str]:
+    """The files of the checkout, with those that are not committed yet."""
+    listed = subprocess.run(["git", "ls-files", "--cached", "--others", "--exclude-standard"], cwd=CHECKOUT, capture_output=True, text=True,
+                            check=False)  # fmt: skip
+    if listed.returncode != 0:
+        pytest.skip("no git checkout: it is not known what belongs to it")
+    return [name for name in listed.stdout.splitlines() if (CHECKOUT / name).is_file()]
+
+
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the wheel and the sdist, built from a copy, because setuptools writes files into the source."""
     place = tmp_path_factory.mktemp("built")
     source = place / "source"
     source.mkdir()
-    for name in SOURCES:
-        original = CHECKOUT / name
-        if original.is_dir():
-            shutil.copytree(original, source / name, ignore=shutil.ignore_patterns("__pycache__", "dropin.cache", "*.so"))
-        else:
-            shutil.copy(original, source / name)
+    for name in tracked():
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(CHECKOUT / name, source / name)
     run(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", place, ".", cwd=source)
     run(sys.executable, "-c", f"import setuptools.build_meta as backend; backend.build_sdist({str(place)!r})", cwd=source)
     return place
@@ -65,6 +72,16 @@ def test_the_wheel_has_every_module(wheel: Path) -> None:
     assert {"txbroker/py.typed", "twisted/plugins/txbroker_plugin.py"} <= names
     assert "twisted/plugins/__init__.py" not in names
     assert {Path(name).parts[0] for name in names if not Path(name).parts[0].endswith(".dist-info")} == {"txbroker", "twisted"}
+
+
+def test_the_sdist_has_what_the_wheel_is_built_from(built: Path) -> None:
+    (sdist,) = built.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        names = {Path(*Path(member.name).parts[1:]) for member in archive.getmembers() if member.isfile()}
+    package = {name for name in tracked() if name.startswith(("txbroker/", "twisted/")) and not name.endswith(".so")}
+    found = {str(name) for name in names if name.parts[0] != "txbroker.egg-info"}
+    assert found - package == BUILDS
+    assert {name for name in package - found if not name.endswith("__pycache__")} == set()
 
 
 def test_the_wheel_has_the_licence(wheel: Path) -> None:
