@@ -23,7 +23,9 @@ are taken from the connection (KIP-219).
 
 These close a connection, each with one line in the log: a frame of an impossible size, a request that cannot be decoded, an API or
 version that is not served (ApiVersions gets a response instead, KIP-511), and an error that no response can carry (failures of a disk
-have one line a minute: `api/unanswered_appends.py`).
+have one line a minute: `api/unanswered_appends.py`). As in Kafka, which serves one request at a time, the requests before it are answered
+first, and none after it is handled: the end has its place in the order of the responses (`_Slot.is_last`). The same holds for a client
+that sends no more (`input_ended`).
 """
 
 from __future__ import annotations
@@ -91,15 +93,19 @@ KNOWN_POSITIONS_MAX = 4
 
 
 class _Slot:
-    """A request in flight, or a response that waits for those before it: `parts` is None until it is there, [] if there is none."""
+    """A request in flight, or a response that waits for those before it: `parts` is None until it is there, [] if there is none.
 
-    __slots__ = ("later", "parts", "request_size", "size")
+    `is_last`: the connection is closed when it is this one's turn; nothing after it is sent.
+    """
+
+    __slots__ = ("is_last", "later", "parts", "request_size", "size")
 
     def __init__(self, later: Deferred[Any] | ParkedRequest[Any] | None, request_size: int = 0) -> None:
         self.later = later
         self.parts: list[Part] | None = None
         self.size = 0
         self.request_size = request_size
+        self.is_last = False
 
 
 class Connection:
@@ -109,6 +115,7 @@ class Connection:
         "_alone",
         "_client_id",
         "_closing",
+        "_ending",
         "_header",
         "_header_client_id",
         "_header_end",
@@ -167,6 +174,7 @@ class Connection:
         self._alone = False  # the request in flight does not overlap with others
         self._held_back = False  # the transport keeps a frame that must wait until nothing is in flight, or until a pause is over
         self.full = False
+        self._ending = False  # no more requests are taken; it is closed once those in flight are answered
         self._closing = False
         # The last request's header after its first eight bytes: usually the next one has the same.
         self._header = b""
@@ -190,7 +198,7 @@ class Connection:
             if self._routes.greeted and not self._closing and not self._transport.disconnecting:
                 self._registry.unsupported.closed_unused(self._session, self._client_id)
             self._routes = self._registry.routes
-        self._closing = self.full = True
+        self._closing = self._ending = self.full = True
         if self._throttle is not None:
             self._throttle.stop()
         slots, self._slots = self._slots, deque()
@@ -230,15 +238,19 @@ class Connection:
         reason = "request_too_large" if size > size_max else "request_too_small"
         self._close(reason, f"a request of {size} bytes (socket.request.max.bytes is {size_max})")
 
+    def input_ended(self) -> None:
+        self._turn_requests.handle()
+        self._end()
+
     def _refuse_protocol(self, feature: Feature) -> None:
-        if not self._closing:
+        if not self._ending:
             self._registry.unsupported.required(feature, self._session, self._client_id)
             self._put([other_protocols.ANSWER], len(other_protocols.ANSWER))
             self._end()
 
     def frame_received(self, frame: memoryview, received: memoryview = _NOTHING, /) -> int:
         taken = len(frame) + _SIZE_BYTES
-        if self._closing:
+        if self._ending:
             return taken
         turn = self._turn_requests
         try:
@@ -284,8 +296,6 @@ class Connection:
                     request, holders = self._decode_unknown(frame, route, route.known)
         except ProtocolError as error:
             turn.handle()
-            if self._slots:
-                return self._hold_back()  # the requests before it get their responses
             self._refuse(frame, error)
             return taken
         if turn.waiting:
@@ -368,7 +378,7 @@ class Connection:
 
     def put(self, frames: list[Part], size: int) -> None:
         """Responses to requests that were handled together. None follows a request that cannot be answered."""
-        if not self._closing:
+        if not self._ending:
             self._put(frames, size)
             self._transport.flush()
 
@@ -376,6 +386,8 @@ class Connection:
         self, route: Route, found: KnownRequest, correlation_id: int, request_size: int, call: Callable[[RequestContext], Handled]
     ) -> Handled:
         """Put the response that `call` returns, and return it. The request repeats `found`; `request_size`: without its records."""
+        if self._ending:
+            return None
         context = self.context(route, found, correlation_id)
         response: Any
         try:
@@ -460,7 +472,7 @@ class Connection:
             later = fail(TypeError(f"a handler of {route.name} returned {type(response).__name__}"))
         slot = _Slot(later, request_size)
         self._slots.append(slot)
-        self._alone = not route.overlaps
+        self._alone = not route.overlaps or not route.is_answered(request)
         self._waiting_bytes += request_size
         self._measure()
         arguments = (slot, route, request, context)
@@ -479,17 +491,17 @@ class Connection:
         slots = self._slots
         if self._throttle is not None and self._throttle.muted:
             self.full = True
-        if response.__class__ is EncodedResponse and len(slots) == 1:
+        if response.__class__ is EncodedResponse and len(slots) == 1 and not self.full:
             # As `_fill` and `_drain`, in place: one produce may complete thousands of fetches.
             slots.popleft()
             self._output += response.parts
             self.output_bytes += response.size
-            self._alone = self._held_back = False
-            if self.full or self.output_bytes > self._output_bytes_max:
-                self._measure()
+            self._alone = False
+            if self.output_bytes > self._output_bytes_max:
+                self.full = True
             self._transport.flush()
             return
-        self._fill(slot, *(_NO_FRAME if response is None else self._encode(response, route, request, context)))
+        self._fill(slot, *(_NO_FRAME if response is None else self._encode(response, route, request, context, slot)))
         if slot is slots[0]:
             self._drain()
 
@@ -499,16 +511,19 @@ class Connection:
         error = failure.value
         assert error is not None
         error.__traceback__ = failure.getTracebackObject()
-        self._answered(self._failed(error, route, request, context), slot, route, request, context)
+        self._answered(self._failed(error, route, request, context, slot), slot, route, request, context)
 
     def _drain(self) -> None:
         """The first response is made: it and those that waited for it are sent next."""
         slots = self._slots
         while slots and (parts := slots[0].parts) is not None:
             self._output += parts
-            size = slots.popleft().size
-            self._held_bytes -= size
-            self.output_bytes += size
+            slot = slots.popleft()
+            self._held_bytes -= slot.size
+            self.output_bytes += slot.size
+            if slot.is_last:
+                self._lose()
+                break
         if not slots:
             self._alone = self._held_back = False
         self._measure()
@@ -516,7 +531,7 @@ class Connection:
 
     def _measure(self) -> None:
         self.full = (
-            self._closing
+            self._ending
             or self._held_back
             or (self._throttle is not None and self._throttle.muted)
             or len(self._slots) >= self.in_flight_max
@@ -524,24 +539,26 @@ class Connection:
             or self._waiting_bytes > WAITING_BYTES_MAX
         )
 
-    def _encode(self, response: Answer, route: Route, request: Request, context: RequestContext) -> Frame:
-        """The response frame; nothing after an error that closes the connection."""
+    def _encode(self, response: Answer, route: Route, request: Request, context: RequestContext, slot: _Slot | None = None) -> Frame:
+        """The response frame; nothing after an error that closes the connection. `slot`: of the request, if it has one."""
         try:
             return response_frame(response, route, context)
         except Exception as error:
-            failed = self._failed(error, route, request, context)
+            failed = self._failed(error, route, request, context, slot)
         if failed is not None:
             try:
                 return response_frame(failed, route, context)
             except Exception:
                 log.exception("internal error: the error response to %s from %s cannot be encoded", route.name, self._who())
-                self._close("failed_without_answer", f"{route.name} failed")
+                self._close("failed_without_answer", f"{route.name} failed", slot)
         return _NO_FRAME
 
-    def _failed(self, error: BaseException, route: Route, request: Request, context: RequestContext) -> Response | None:
+    def _failed(
+        self, error: BaseException, route: Route, request: Request, context: RequestContext, slot: _Slot | None = None
+    ) -> Response | None:
         """The response to a request that failed as a whole; None when there can be none, and the connection is closed."""
         if isinstance(error, ProtocolError):
-            self._close("unparsable_request", f"{route.name}: {error}")
+            self._close("unparsable_request", f"{route.name}: {error}", slot)
             return None
         if isinstance(error, UnsupportedFeature):
             self._registry.unsupported.required(error.feature, self._session, context.client_id)
@@ -557,7 +574,7 @@ class Connection:
         if response is None:
             details = "" if error.message is None else f" ({error.message})"
             why = f"{route.name} failed with {error.code.name}{details}; the response cannot carry this error"
-            self._close("failed_without_answer", why, is_logged=isinstance(error, Unanswered) and error.is_logged)
+            self._close("failed_without_answer", why, slot, is_logged=isinstance(error, Unanswered) and error.is_logged)
         return response
 
     def _refuse(self, frame: memoryview, error: ProtocolError) -> None:
@@ -578,15 +595,31 @@ class Connection:
         """Requests cannot be answered because of an internal error, which is logged: close, as responses would be missing."""
         self._close("failed_without_answer", f"{route.name} failed")
 
-    def _close(self, reason: str, why: str, *, is_logged: bool = False) -> None:
-        """Close the connection after its output is sent. `reason` is counted, `why` is logged, unless the log has it already."""
-        if not self._closing:
+    def _close(self, reason: str, why: str, slot: _Slot | None = None, *, is_logged: bool = False) -> None:
+        """Close the connection. `reason` is counted, `why` is logged, unless the log has it already."""
+        if not self._ending:
             self._registry.closed[reason] += 1
             log.log(logging.DEBUG if is_logged else logging.WARNING, "closing the connection of %s: %s", self._who(), why)
-            self._end()
+        self._end(slot)
 
-    def _end(self) -> None:
-        self._closing = self.full = True
+    def _end(self, slot: _Slot | None = None) -> None:
+        """Take no more requests, and close when those before `slot` are answered; None: all that are in flight."""
+        was_ending, self._ending, self.full = self._ending, True, True
+        if slot is not None:
+            slot.is_last = True
+        elif was_ending:
+            return
+        elif self._slots:
+            slot = _Slot(None)
+            slot.parts = []
+            slot.is_last = True
+            self._slots.append(slot)
+        else:
+            self._lose()
+
+    def _lose(self) -> None:
+        """Send the output, and close."""
+        self._closing = True
         self._transport.loseConnection()
 
     def _who(self) -> str:

@@ -79,3 +79,41 @@ def test_a_produce_overlaps_with_the_fetch_before_it(broker: Server, name: str) 
         connection.send(requests[1], 8)
         assert connection.receive(requests[0]).responses[0].partitions[0].records
         assert connection.receive(requests[1]).responses[0].partition_responses[0].error_code == 0
+
+
+ROUNDS = 20
+
+
+def test_the_end_of_a_connection_leaves_the_responses_before_it(start_broker: Start, name: str) -> None:
+    """A failed produce with acks=0 ends its connection. With a sync after each record the append before it still waits then; a client that
+    misses its response sends the records again."""
+    server = start_broker({"log.flush.interval.messages": "1", "auto.create.topics.enable": "false"})
+    create_topic(server, name)
+    for number in range(ROUNDS):
+        appended, refused, after = (
+            produce_request(name, batch(numbered(1))),
+            produce_request(f"{name}-unknown", batch(numbered(1)), acks=0),
+            produce_request(name, batch(numbered(1))),
+        )
+        with RawConnection(server.address) as connection:
+            connection.send(appended, 8)
+            connection.send(refused, 8)
+            connection.send(after, 8)
+            (partition,) = connection.receive(appended).responses[0].partition_responses
+            assert (partition.error_code, partition.base_offset) == (0, number), "nothing after the failed request is appended"
+            assert connection.is_ended()
+
+
+def test_a_client_that_sends_no_more_gets_its_responses(start_broker: Start, name: str) -> None:
+    server = start_broker({"log.flush.interval.messages": "1"})
+    create_topic(server, name)
+    for number in range(ROUNDS):
+        requests = [produce_request(name, batch(numbered(1))) for _ in range(3)]
+        with RawConnection(server.address) as connection:
+            for request in requests:
+                connection.send(request, 8)
+            connection.end_input()
+            for place, request in enumerate(requests):
+                (partition,) = connection.receive(request).responses[0].partition_responses
+                assert (partition.error_code, partition.base_offset) == (0, number * len(requests) + place)
+            assert connection.is_ended()

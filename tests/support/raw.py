@@ -51,6 +51,10 @@ class RawConnection:
         """Send bytes as they are."""
         self._socket.sendall(data)
 
+    def end_input(self) -> None:
+        """Announce that no more requests follow."""
+        self._socket.shutdown(socket.SHUT_WR)
+
     def receive_frame(self) -> bytes:
         """The next frame without its length: header and body. ConnectionEnded when there is none."""
         (size,) = struct.unpack(">i", self._receive(4))

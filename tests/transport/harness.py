@@ -31,6 +31,7 @@ class Answering:
         self.output: list[Any] = []
         self.output_bytes = 0
         self.stop = False
+        self.ended = False
         self.in_flight = 0
         self.transport: Any = None
 
@@ -65,6 +66,17 @@ class Answering:
         self.sizes.append(size)
         self.stop = True
         self.transport.loseConnection()
+
+    def input_ended(self) -> None:
+        self.stop = self.ended = True
+
+    def finish(self, parts: list[Any]) -> None:
+        """Answer the last request in flight; the connection ends if no more follow."""
+        self.put(parts)
+        self.in_flight = 0
+        if self.ended:
+            self.transport.loseConnection()
+        self.transport.flush()
 
     def take_output(self) -> list[Any]:
         output, self.output = self.output, []

@@ -18,6 +18,7 @@ from txbroker.api.registry import Registry
 from txbroker.api.request_context import RequestContext, Session
 from txbroker.connection import Connection
 from txbroker.errors import BrokerError, ErrorCode, ProtocolError
+from txbroker.transport import other_protocols
 from txbroker.wire.codec import decode, encode_bytes
 from txbroker.wire.headers import request_prefix
 from txbroker.wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
@@ -53,6 +54,29 @@ class Produces:
         self.answer = answer
 
     def __call__(self, request: ProduceRequest, context: RequestContext) -> Any:
+        return self.answer(request, context)
+
+
+class Overlapping(Produces):
+    """As Produces, and may be called while others are in flight."""
+
+    overlaps = True
+
+    @staticmethod
+    def is_answered(request: ProduceRequest) -> bool:
+        return request.acks != 0
+
+
+class WithoutFailures:
+    """As Heartbeats, without a response to failures."""
+
+    request: type[Request] = HeartbeatRequest
+    overlaps = True
+
+    def __init__(self, answer: Callable[[HeartbeatRequest, RequestContext], Any]) -> None:
+        self.answer = answer
+
+    def __call__(self, request: HeartbeatRequest, context: RequestContext) -> Any:
         return self.answer(request, context)
 
 
@@ -108,7 +132,7 @@ class Peer:
         data = b"".join(self.connection.take_output())
         assert len(data) == announced
         found = []
-        while data:
+        while data and data != other_protocols.ANSWER:
             size, correlation_id = struct.unpack_from(">ii", data)
             found.append((correlation_id, data[8 : 4 + size]))
             assert len(data) >= 4 + size
@@ -256,13 +280,103 @@ def test_a_malformed_request_is_refused_after_the_responses_before_it() -> None:
     waiting: Deferred[Any] = Deferred()
     peer = Peer(Heartbeats(lambda request, context: waiting))
     peer.beat(1)
-    nonsense = struct.pack(">hhih", 99, 0, 1, -1)
-    assert not peer.send_raw(nonsense)
+    assert peer.send_raw(NONSENSE)
     assert not peer.transport.closing
     waiting.callback(HeartbeatResponse(error_code=0))
     assert [answered(reply) for reply in peer.replies()] == [(1, 0)]
-    assert peer.send_raw(nonsense)
     assert peer.transport.closing
+
+
+NONSENSE = struct.pack(">hhih", 99, 0, 1, -1)
+UNSERVED = struct.pack(">hhih", 12, 99, 1, -1)  # Heartbeat v99
+SHORT = struct.pack(">hhih", 12, 3, 1, -1)  # Heartbeat v3 without a body
+TLS_HELLO = 0x16030100  # as a size
+
+
+def _unanswered(peer: Peer) -> None:
+    peer.send(ProduceRequest(acks=0, timeout_ms=0, topic_data=[]), 9, 3)
+
+
+# What closes a connection while two requests are in flight.
+ENDS: dict[str, Callable[[Peer], Any]] = {
+    "an unknown API": lambda peer: peer.send_raw(NONSENSE),
+    "an unserved version": lambda peer: peer.send_raw(UNSERVED),
+    "a request that cannot be decoded": lambda peer: peer.send_raw(SHORT),
+    "a request that is too large": lambda peer: peer.connection.bad_size(2000, 1000),
+    "a request that is too small": lambda peer: peer.connection.bad_size(-5, 1000),
+    "another protocol": lambda peer: peer.connection.bad_size(TLS_HELLO, 1000),
+    "a failed request without a response": _unanswered,
+    "a client that sends no more": lambda peer: peer.connection.input_ended(),
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_what_closes_a_connection_waits_for_the_responses_before_it(end: str) -> None:
+    """Kafka serves one request after the other. A client that misses the response to an append sends its records again."""
+    waiting: dict[int, Deferred[Any]] = {1: Deferred(), 2: Deferred()}
+    handled: list[int] = []
+
+    def answer(request: HeartbeatRequest, context: RequestContext) -> Any:
+        handled.append(request.generation_id)
+        return waiting[request.generation_id]
+
+    peer = Peer(Heartbeats(answer), Overlapping(raising(BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))))
+    peer.beat(1)
+    peer.beat(2)
+    ENDS[end](peer)
+    assert peer.connection.full
+    assert not peer.transport.closing
+    peer.beat(3)
+    waiting[2].callback(HeartbeatResponse(error_code=2))
+    assert peer.replies() == []
+    assert not peer.transport.closing
+    waiting[1].callback(HeartbeatResponse(error_code=1))
+    assert [answered(reply) for reply in peer.replies()] == [(1, 1), (2, 2)]
+    assert peer.transport.closing
+    peer.beat(4)
+    assert handled == [1, 2], "nothing after the end is handled"
+    assert peer.connection.full
+
+
+@pytest.mark.parametrize("way", ["fails", "cannot be encoded"])
+def test_a_request_that_fails_later_ends_the_connection_in_its_place(way: str, caplog: pytest.LogCaptureFixture) -> None:
+    waiting: dict[int, Deferred[Any]] = {number: Deferred() for number in range(4)}
+    peer = Peer(WithoutFailures(lambda request, context: waiting[request.generation_id]))
+    for number in waiting:
+        peer.beat(number)
+    if way == "fails":
+        waiting[2].errback(BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+    else:
+        waiting[2].callback(HeartbeatResponse(error_code=1 << 20))
+    peer.beat(4)
+    waiting[3].callback(HeartbeatResponse(error_code=3))
+    waiting[0].callback(HeartbeatResponse(error_code=0))
+    assert not peer.transport.closing
+    waiting[1].callback(HeartbeatResponse(error_code=1))
+    assert peer.transport.closing
+    assert [answered(reply) for reply in peer.replies()] == [(0, 0), (1, 1)], "no response takes the place of a missing one"
+    assert sum("closing the connection" in record.message for record in caplog.records) == 1
+    peer.connection.connectionLost(DONE)
+
+
+def test_no_request_is_handled_after_one_without_a_response_that_waits() -> None:
+    """It may fail, which ends the connection."""
+    waiting: Deferred[Any] = Deferred()
+    peer = Peer(Heartbeats(generation), Overlapping(lambda request, context: waiting))
+    _unanswered(peer)
+    assert not peer.beat(1)
+    waiting.errback(BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+    assert peer.transport.closing
+    assert peer.replies() == []
+
+
+def test_a_connection_that_ends_is_lost_before_its_last_response() -> None:
+    cancelled: list[int] = []
+    peer = Peer(Heartbeats(lambda request, context: Deferred(lambda _: cancelled.append(request.generation_id))))
+    peer.beat(1)
+    peer.send_raw(NONSENSE)
+    peer.connection.connectionLost(DONE)
+    assert cancelled == [1]
 
 
 def test_a_handler_may_return_no_response() -> None:
@@ -421,10 +535,9 @@ def test_an_unknown_version_of_api_versions_is_answered_in_version_0(version: in
     first: Deferred[Any] = Deferred()
     peer = Peer(ApiVersionsOfOne(), Heartbeats(lambda request, context: first))
     peer.beat(1)
-    later = struct.pack(">hhi", 18, version, 2) + b"whatever a later version has here"
-    assert not peer.send_raw(later)
+    assert peer.send_raw(struct.pack(">hhi", 18, version, 2) + b"whatever a later version has here")
+    assert peer.replies() == []
     first.callback(HeartbeatResponse(error_code=0))
-    assert peer.send_raw(later)
     replies = peer.replies()
     assert [reply[0] for reply in replies] == [1, 2]
     found = decode(ApiVersionsResponse, 0, replies[1][1])

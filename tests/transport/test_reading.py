@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import hashlib
 import os
+import socket
 import struct
 from collections.abc import Callable
 
@@ -191,7 +192,61 @@ def test_a_connection_that_stalls_in_a_large_frame_while_others_wait_is_closed(
     harness.until(sent)
     assert waiting.answer() == hashlib.sha1(bytes(1_500_000)).digest()
     assert stalling.at_end()
-    assert [record.message for record in caplog.records if "it has stopped within a large request" in record.message]
+    assert [record.message for record in caplog.records if "no more data for a partial request" in record.message]
+
+
+def test_a_connection_that_stalls_in_a_large_frame_gets_the_response_in_flight(start: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("txbroker.transport.hub.SWEEP_S_MAX", 0.05)
+    harness = start(lambda received: None if len(received) < 100 else digest(received), queued_request_bytes_max=1_000_000, idle_ms_max=-1)
+    stalling = harness.connect()
+    stalling.send(frame(bytes(50)))
+    harness.until(lambda: harness.protocols and harness.protocols[0].frames)
+    (protocol,) = harness.protocols
+    protocol.in_flight = 1
+    stalling.send(frame(bytes(9_000_000))[:3_000_000])
+    harness.until(lambda: harness.hub.buffers.reserved > 3_000_000)
+    waiting = harness.connect()
+    rest = memoryview(frame(bytes(1_500_000)))
+
+    def sent() -> bool:
+        nonlocal rest
+        rest = rest[waiting.send_some(rest) :]
+        return not rest
+
+    harness.until(sent)
+    assert waiting.answer() == hashlib.sha1(bytes(1_500_000)).digest(), "the memory of the partial frame is free"
+    assert harness.hub.closed_for["stalled_request"] == 1
+    assert protocol.ended and not protocol.lost
+    protocol.finish([frame(b"appended")])
+    assert stalling.answer() == b"appended"
+    harness.until(stalling.at_end)
+
+
+def test_a_client_that_sends_no_more_gets_the_response_in_flight(start: Make) -> None:
+    """Kafka reads a connection only when the request before is answered, and so does not see its end earlier."""
+    harness = start(lambda received: None)
+    client = harness.connect()
+    client.send(frame(b"a request"))
+    harness.until(lambda: harness.protocols and harness.protocols[0].frames)
+    (protocol,) = harness.protocols
+    protocol.in_flight = 1
+    client.socket.shutdown(socket.SHUT_WR)
+    harness.until(lambda: protocol.ended)
+    protocol.finish([frame(b"appended")])
+    assert client.answer() == b"appended"
+    harness.until(client.at_end)
+
+
+def test_a_client_that_sends_no_more_does_not_wait_longer_than_the_idle_time(start: Make) -> None:
+    """It may be gone: nothing is sent to it that could fail."""
+    harness = start(lambda received: None, idle_ms_max=150)
+    client = harness.connect()
+    client.send(frame(b"a request"))
+    harness.until(lambda: harness.protocols and harness.protocols[0].frames)
+    harness.protocols[0].in_flight = 1
+    client.socket.shutdown(socket.SHUT_WR)
+    harness.until(client.at_end)
+    assert harness.hub.closed_for["idle"] == 1
 
 
 @pytest.mark.parametrize("size", [-1, -(2**31), 0, 7, 1001, 2**31 - 1])

@@ -419,6 +419,11 @@ class ProduceHandler:
         return response
 
     @staticmethod
+    def is_answered(request: ProduceRequest) -> bool:
+        """Not for acks=0."""
+        return request.acks != 0
+
+    @staticmethod
     def record_holders(request: ProduceRequest) -> list[PartitionProduceData]:
         """The data of each partition."""
         return [data for topic in request.topic_data for data in topic.partition_data]

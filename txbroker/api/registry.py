@@ -9,6 +9,8 @@ A handler is an object with
     in_cluster: bool                optional: True for an API that only a broker of a cluster serves (for the documentation)
     overlaps: bool                  optional, False: whether it may be called while earlier requests of its connection are in flight
                                     (connection.py says when that is safe)
+    is_answered(request) -> bool    optional, True: whether there is a response if the request succeeds; without one, its failure closes the
+                                    connection, so that no request after it may be handled while it waits
     is_exempt(request) -> bool      optional, False: a request between brokers, to which no client quota applies
     record_holders(request) -> the structs with `records`       optional: the records are removed from them once __call__ has returned
     offset_holder(request) -> the struct with `fetch_offset`    optional: this field is all that changes in repeated requests; None if not
@@ -92,6 +94,7 @@ class Route:
         "failed",
         "flexible",
         "has_regions",
+        "is_answered",
         "is_exempt",
         "joins",
         "known",
@@ -119,6 +122,7 @@ class Route:
         self.failed: Callable[[Request, RequestContext, BrokerError], Response | None] | None = getattr(handler, "failed", None)
         self.record_holders: Callable[[Any], Sequence[Holder]] | None = getattr(handler, "record_holders", None)
         self.overlaps: bool = getattr(handler, "overlaps", False)
+        self.is_answered: Callable[[Any], bool] = getattr(handler, "is_answered", _always)
         self.is_exempt: Callable[[Any], bool] = getattr(handler, "is_exempt", _never)
         self.flexible = version in request.flexible
         self.decode: Callable[[memoryview], Request] = decoder(
@@ -162,6 +166,10 @@ class Route:
 
 def _never(request: object) -> bool:
     return False
+
+
+def _always(request: object) -> bool:
+    return True
 
 
 def between_brokers(request: object) -> bool:

@@ -69,6 +69,9 @@ class FrameProtocol(Protocol):
     def bad_size(self, size: int, size_max: int) -> None:
         """A frame has an impossible size. Closes the connection; no more frames follow."""
 
+    def input_ended(self) -> None:
+        """No more frames follow. Closes the connection when the responses in flight are sent."""
+
     def take_output(self) -> Sequence[Part]:
         """The parts of all responses that are ready, in order: bytes-like objects and file regions."""
 

@@ -59,6 +59,7 @@ class ServerTransport(tcp.Server):
         self._recv_into = sock.recv_into
         self._has_regions = False
         self._blocked = False
+        self._input_ended = False
         self._warming = False
         self._dirty = False
         self._held = 0  # bytes of a large frame at the last sweep during which others waited
@@ -150,12 +151,23 @@ class ServerTransport(tcp.Server):
         return why
 
     def _end_of_input(self) -> Exception | None:
-        """The peer has closed its side. It still gets the responses that are ready."""
+        """The peer has closed its side. It still gets the responses to what it has sent, as from Kafka."""
+        if self._blocked:
+            return None  # it is read again when the frames that wait are handled
         why = self._send()
+        if why is None and self.protocol.in_flight:
+            self._end_input()
+            return None
         if why is None and self._queue.size:
             self.loseConnection()
             return None
         return why or main.CONNECTION_DONE
+
+    def _end_input(self) -> None:
+        """Read no more; the protocol closes the connection when it has answered the requests in flight."""
+        self._input_ended = self._blocked = True
+        self.stopReading()
+        self.protocol.input_ended()
 
     def flush(self) -> None:
         hub = self._hub
@@ -282,12 +294,15 @@ class ServerTransport(tcp.Server):
         self.flush()
 
     def reap(self) -> None:
-        """Close a connection that was idle for connections.max.idle.ms, unless it waits for a response or for memory for its request."""
+        """Close a connection that was idle for connections.max.idle.ms, unless it waits for a response or for memory for its request.
+
+        Its client may be gone if it sends no more: then it waits no longer for a response.
+        """
         if self._queue.size:
             self._hub.closed_for["replies_not_taken"] += 1
-            log.info("closing the connection of %s: it does not receive its responses", self.session.connection_id)
+            log.info("closing the connection of %s: the client does not read responses", self.session.connection_id)
             self.abortConnection()
-        elif not self.protocol.in_flight and not self._inbox.starved:
+        elif self._input_ended or not (self.protocol.in_flight or self._inbox.starved):
             self._hub.closed_for["idle"] += 1
             log.debug("closing the connection of %s: it is idle", self.session.connection_id)
             self.loseConnection()
@@ -302,8 +317,12 @@ class ServerTransport(tcp.Server):
         self._stalled_sweeps += 1
         if self._stalled_sweeps > STALLED_SWEEPS:
             self._hub.closed_for["stalled_request"] += 1
-            log.warning("closing the connection of %s: it has stopped within a large request", self.session.connection_id)
-            self.abortConnection()
+            log.warning("closing the connection of %s: no more data for a partial request", self.session.connection_id)
+            if self.protocol.in_flight:
+                self._inbox.close()  # others wait for its memory
+                self._end_input()
+            else:
+                self.abortConnection()
 
     def connectionLost(self, reason: Failure) -> None:
         if hasattr(self, "socket"):
