@@ -1,6 +1,6 @@
 """Deterministic simulation: a whole cluster in one thread, whose clock, chance, network, disks and ZooKeeper are simulated.
 
-`World(plan)` runs the real code of brokers, from `txbroker/connection.py` down to the log: request handlers, replicas, the controller,
+`World(plan)` runs the real code of brokers, from `txbroker/connection` down to the log: request handlers, replicas, the controller,
 group coordinators, and the loops that copy partitions. A seed decides everything, so that a failure is found again by its seed.
 
     plan.py        what a seed draws: the cluster, the clients' work and the faults, as values (swarm testing)

@@ -15,8 +15,9 @@ from twisted.python.failure import Failure
 
 from tests.fuzz.inprocess import InProcessBroker
 from txbroker.action_queue import ActionQueue
-from txbroker.connection import IN_FLIGHT_MAX, Connection
-from txbroker.turn_requests import CONNECTIONS_MAX, REQUESTS_MAX, RequestGroup
+from txbroker.connection import Connection
+from txbroker.connection.response_order import IN_FLIGHT_MAX
+from txbroker.connection.turn_requests import CONNECTIONS_MAX, REQUESTS_MAX, RequestGroup
 from txbroker.wire.batch import read_header
 from txbroker.wire.codec import encode_bytes
 from txbroker.wire.compression import Codec
@@ -293,15 +294,15 @@ def test_no_response_follows_a_request_that_cannot_be_answered(monkeypatch: pyte
         records = build([Record(0, 1_700_000_000_000, b"k", b"v")])
         for partition in (0, 1):
             clients.begin(produce(topics.ids[0], partition, records, 0))
-        answer, failing = RequestGroup.answer, clients.connections[0]
+        put_answers, failing = Connection.put_answers, clients.connections[0]
 
-        def failing_once(group: RequestGroup, connection: Connection, first: int, count: int, begun: float) -> None:
+        def failing_once(connection: Connection, group: RequestGroup, first: int, count: int, begun: float) -> None:
             if connection is failing and group.number == 0:
                 raise RuntimeError("a defect")
-            answer(group, connection, first, count, begun)
+            put_answers(connection, group, first, count, begun)
 
-        monkeypatch.setattr(RequestGroup, "answer", failing_once)
-        monkeypatch.setattr("txbroker.turn_requests.log.exception", lambda *args: None)
+        monkeypatch.setattr(Connection, "put_answers", failing_once)
+        monkeypatch.setattr("txbroker.connection.turn_requests.log.exception", lambda *args: None)
         clients.turn({n: [produce(topics.ids[0], partition, records, partition) for partition in (0, 1)] for n in (0, 1)}, collects=True)
         assert clients.output[0] == b"" and failing._closing
         assert _correlation_ids(clients.output[1]) == [0, 1]

@@ -24,7 +24,7 @@ from txbroker.api.current_leaders import CurrentLeaders
 from txbroker.api.encoded.encoded_response import EncodedResponse
 from txbroker.api.encoded.produce_response import ProduceResponses
 from txbroker.api.produce_answers import ACKS_ALL, Outcome, ProduceAnswers, failure
-from txbroker.api.registry import NONE_JOINED, Handled, JoinedAnswers
+from txbroker.api.registry import NONE_JOINED, HandlerResult, JoinedAnswers
 from txbroker.api.request_context import RequestContext
 from txbroker.api.request_counts import Errors
 from txbroker.api.unanswered_appends import Unanswered, UnansweredAppends
@@ -243,7 +243,7 @@ class ProduceHandler:
         if partition.acknowledged(last_offsets[-1], all_in_sync=all_in_sync):
             frames = self._responses.encoded_together(context.api_version, joined.places, topic, data.index, appended)
 
-        def answer(number: int, context: RequestContext) -> Handled:
+        def answer(number: int, context: RequestContext) -> HandlerResult:
             result = Appended(first_offsets[number], last_offsets[number], append_time_ms, log_start_offset)
             return self._answer(request, [(topic, [(data, (partition, result))])], context)
 

@@ -8,7 +8,7 @@ A handler is an object with
     advertised: bool                optional: False for an API that is answered, but not listed by ApiVersions
     in_cluster: bool                optional: True for an API that only a broker of a cluster serves (for the documentation)
     overlaps: bool                  optional, False: whether it may be called while earlier requests of its connection are in flight
-                                    (connection.py says when that is safe)
+                                    (txbroker.connection says when that is safe)
     is_answered(request) -> bool    optional, True: whether there is a response if the request succeeds; without one, its failure closes the
                                     connection, so that no request after it may be handled while it waits
     is_exempt(request) -> bool      optional, False: a request between brokers, to which no client quota applies
@@ -52,18 +52,18 @@ from txbroker.wire.known_requests import Holder, Known, KnownFetches, KnownProdu
 from txbroker.wire.schema import Request, Response, VersionRange, response_class
 
 Answer: TypeAlias = Response | EncodedResponse | CachedResponse
-Handled: TypeAlias = Answer | Deferred[Any] | ParkedRequest[Any] | None  # of Answer | None; both are invariant
+HandlerResult: TypeAlias = Answer | Deferred[Any] | ParkedRequest[Any] | None  # of Answer | None; both are invariant
 
 
 class JoinedAnswers(NamedTuple):
-    """What became of requests that were handled together: the first `done`; the others are to be handled alone.
+    """What became of requests that were handled together: the first `appended_count`; the others are to be handled alone.
 
     `frames`: their response frames, all of one size; None: `answer(number, context)` returns what `__call__` would have.
     """
 
-    done: int
+    appended_count: int
     frames: list[Part] | None
-    answer: Callable[[int, RequestContext], Handled]
+    answer: Callable[[int, RequestContext], HandlerResult]
 
 
 class Handler(Protocol):
@@ -73,7 +73,7 @@ class Handler(Protocol):
     def request(self) -> type[Request]: ...
 
     @property
-    def __call__(self) -> Callable[[Any, RequestContext], Handled]: ...
+    def __call__(self) -> Callable[[Any, RequestContext], HandlerResult]: ...
 
 
 class UnsupportedVersion(ProtocolError):
@@ -102,10 +102,10 @@ class Route:
         "overlaps",
         "record_holders",
         "request_header",
+        "requests_until_sample",
         "response",
         "response_header",
         "times",
-        "until_timed",
     )
 
     def __init__(
@@ -115,7 +115,7 @@ class Route:
         self.api_key = request.api_key
         self.api_version = version
         self.name = f"{api_name(request)} v{version}"
-        self.call: Callable[[Request, RequestContext], Handled] = handler.__call__
+        self.call: Callable[[Request, RequestContext], HandlerResult] = handler.__call__
         self.joins: Callable[[Any], Hashable | None] | None = getattr(handler, "joins", None)
         self.call_together: Callable[[Any, RequestContext, JoinedRequests], JoinedAnswers]
         self.call_together = getattr(handler, "call_together", _alone)
@@ -141,27 +141,27 @@ class Route:
         elif offset_holder is not None:
             self.known = KnownFetches(known_requests, offset_holder, version)
         self.times = times
-        self.until_timed = 1
+        self.requests_until_sample = 1
         """Counted down with each request; one that makes it 0 is timed: `begin_timed`."""
         self._rounds = 0
 
     def begin_timed(self) -> float:
         """Start to time a request: the time for `times.end`, or 0.0 when nothing is timed."""
-        self.until_timed = SAMPLED_ONE_IN
+        self.requests_until_sample = SAMPLED_ONE_IN
         self._rounds += 1
         return self.times.begin()
 
     def count_untimed(self, more: int) -> None:
         """Count requests, fewer than SAMPLED_ONE_IN, that are handled together with one that was counted."""
-        self.until_timed -= more
-        if self.until_timed <= 0:
-            self.until_timed += SAMPLED_ONE_IN
+        self.requests_until_sample -= more
+        if self.requests_until_sample <= 0:
+            self.requests_until_sample += SAMPLED_ONE_IN
             self._rounds += 1
 
     @property
     def requests(self) -> int:
         """How many there were."""
-        return self._rounds * SAMPLED_ONE_IN - self.until_timed + 1
+        return self._rounds * SAMPLED_ONE_IN - self.requests_until_sample + 1
 
 
 def _never(request: object) -> bool:
@@ -281,7 +281,7 @@ def api_name(request: type[Request]) -> str:
     return request.__name__.removesuffix("Request")
 
 
-def _not_joined(number: int, context: RequestContext) -> Handled:
+def _not_joined(number: int, context: RequestContext) -> HandlerResult:
     raise TypeError("the request was not handled together with others")
 
 

@@ -35,13 +35,12 @@ from txbroker.config.environment import FirstTopic
 from txbroker.config.listeners import parse_listeners
 from txbroker.config.resolve import BrokerConfig
 from txbroker.config.topics import topic_settings
-from txbroker.connection import Connection
+from txbroker.connection import Connection, TurnRequests
 from txbroker.errors import StartError, StartInterrupted
 from txbroker.log.directories import LogDirectories
 from txbroker.log.loading import Progress
 from txbroker.log.log_config import LogConfig
 from txbroker.names import INTERNAL_TOPICS
-from txbroker.turn_requests import TurnRequests
 
 if TYPE_CHECKING:
     from txbroker.metrics.endpoint import MetricsEndpoint

@@ -12,19 +12,16 @@ places, as if they were sent to different brokers. Each request gets the respons
 from __future__ import annotations
 
 import logging
-from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Hashable
+from typing import Protocol, TypeAlias
 
 from txbroker.action_queue import ActionQueue
 from txbroker.api.encoded.encoded_response import Part
-from txbroker.api.registry import Handled, JoinedAnswers, Route
+from txbroker.api.registry import HandlerResult, JoinedAnswers, Route
 from txbroker.api.request_context import RequestContext
 from txbroker.wire.joined_requests import JoinedRequests, joined_requests
 from txbroker.wire.known_requests import KnownRequest
 from txbroker.wire.record_loops import Place
-
-if TYPE_CHECKING:
-    from txbroker.connection import Connection
 
 log = logging.getLogger("txbroker.connection")
 
@@ -34,19 +31,19 @@ REQUESTS_MAX = 256
 
 
 class RequestGroup:
-    """Requests that repeat `found`: to be added, then appended, then answered."""
+    """Requests that repeat `known`: to be added, then appended, then answered one by one."""
 
-    __slots__ = ("_answers", "_failure", "_joined", "found", "frames", "number", "places", "responses", "route", "size")
+    __slots__ = ("_answers", "_failure", "_joined", "frames", "known", "number", "places", "responses", "route", "size")
 
     _answers: JoinedAnswers | None
     _failure: Exception | None
     _joined: JoinedRequests
 
-    def __init__(self, route: Route, found: KnownRequest, number: int = 0) -> None:
+    def __init__(self, route: Route, known: KnownRequest, number: int = 0) -> None:
         """`number`: of this group in its turn."""
         self.number = number
         self.route = route
-        self.found = found
+        self.known = known
         self.frames: list[bytes] = []
         self.size = 0
         """The bytes of all frames."""
@@ -60,56 +57,64 @@ class RequestGroup:
         self.size += joined.taken
         self.places += joined.places
 
-    def append(self, connection: Connection) -> None:
-        """Append as many batches as possible with one write. `connection`: of the first request."""
-        route, found, places = self.route, self.found, self.places
+    def correlation_id(self, number: int) -> int:
+        """Of one of the requests."""
+        return self.places[number][0]
+
+    @property
+    def request_size(self) -> int:
+        """The size of a frame without its records."""
+        return self._joined.size
+
+    def append(self, context: RequestContext) -> None:
+        """Append as many batches as possible with one write. `context`: of the first request."""
+        places = self.places
         self._joined = JoinedRequests(b"".join(self.frames), places, self.size)
         self._answers = self._failure = None
         try:
-            answers = self._answers = route.call_together(found.message, connection.context(route, found, places[0][0]), self._joined)
+            answers = self._answers = self.route.call_together(self.known.message, context, self._joined)
         except Exception as error:
             self._failure = error
         else:
-            if answers.done == len(places):
+            if answers.appended_count == len(places):
                 self.responses = answers.frames
 
-    def answer(self, connection: Connection, first: int, count: int, begun: float) -> None:
-        """Put the responses to `count` requests of a connection, and handle those that were not appended together with others.
-
-        `begun`: when the first of them was received, to time it, or 0.0.
-        """
-        responses = self.responses
-        handled: Handled | None = None
-        if responses is not None:
-            connection.put(responses[first : first + count], len(responses[first]) * count)
-        else:
-            joined, answers, route, found = self._joined, self._answers, self.route, self.found
-            for number in range(first, first + count):
-                if self._failure is not None:
-                    call = partial(_fail, self._failure)
-                elif answers is not None and number < answers.done:
-                    call = partial(answers.answer, number)
-                else:
-                    call = partial(self._alone, joined, number)
-                response = connection.handle(route, found, joined.places[number][0], joined.size, call)
-                handled = response if number == first else handled
-        if begun:
-            connection.time(begun, self.route, handled)
-
-    def _alone(self, joined: JoinedRequests, number: int, context: RequestContext) -> Handled:
-        """Handle one of the requests by itself."""
-        found = self.found
-        _, begin, end = joined.places[number]
-        before = found.changing.records  # of a request that has been recognised, and waits for these
-        found.changing.records = memoryview(bytearray(joined.data[begin:end]))
+    def answer(self, number: int, context: RequestContext) -> HandlerResult:
+        """What the handler returns or raises for one of the requests. It is handled now if it was not appended together with others."""
+        if self._failure is not None:
+            raise self._failure
+        answers = self._answers
+        if answers is not None and number < answers.appended_count:
+            return answers.answer(number, context)
+        known = self.known
+        _, begin, end = self.places[number]
+        before = known.changing.records  # of a request that has been recognised, and waits for these
+        known.changing.records = memoryview(bytearray(self._joined.data[begin:end]))
         try:
-            return self.route.call(found.message, context)
+            return self.route.call(known.message, context)
         finally:
-            found.changing.records = before
+            known.changing.records = before
+
+
+class Requester(Protocol):
+    """The connection that has sent requests."""
+
+    in_flight_max: int
+    collected: dict[Hashable, KnownRequest]
+    collected_count: int
+
+    def context(self, route: Route, known: KnownRequest, correlation_id: int) -> RequestContext:
+        """Of a request that repeats `known`."""
+
+    def put_answers(self, group: RequestGroup, first: int, count: int, begun: float) -> None:
+        """Put the responses to `count` requests of this connection. `begun`: when the first of them was received, to time it, or 0.0."""
+
+    def unanswered(self, route: Route) -> None:
+        """Requests cannot be answered because of an internal error, which is logged."""
 
 
 # Requests of a connection in a group: the number of the first one, how many there are, and when the first was received if it is timed.
-Taken: TypeAlias = "tuple[Connection, RequestGroup, int, int, float]"
+Collected: TypeAlias = "tuple[Requester, RequestGroup, int, int, float]"
 
 
 class TurnRequests:
@@ -121,35 +126,35 @@ class TurnRequests:
         self._requests = 0
         self._mixed = False  # a connection has collected requests of several groups
         self._groups: dict[bytes, RequestGroup] = {}  # by the key of the known request
-        self._taken: list[Taken] = []
+        self._collected: list[Collected] = []
         actions.when_read = self.handle
 
     def take(
-        self, connection: Connection, route: Route, found: KnownRequest, frame_size: int, received: memoryview, begun: float, one: bool
+        self, connection: Requester, route: Route, known: KnownRequest, frame_size: int, received: memoryview, begun: float, one: bool
     ) -> JoinedRequests | None:
-        """Collect the first requests in `received` if they repeat `found`, or with `one` only the first. None: it must be handled now.
+        """Collect the first requests in `received` if they repeat `known`, or with `one` only the first. None: it must be handled now.
 
         `frame_size`: of the first. The connection has nothing in flight, and nothing collected that must be handled before.
         """
-        key = found.key
+        key = known.key
         group = self._groups.get(key)
         room = connection.in_flight_max - connection.collected_count
         joined = joined_requests(frame_size, received, key, route.flexible, 1 if one else room, 0 if group is None else group.size)
         if joined is None:
             return None
         if group is None:
-            group = self._groups[key] = RequestGroup(route, found, len(self._groups))
+            group = self._groups[key] = RequestGroup(route, known, len(self._groups))
         first, count = len(group.places), len(joined.places)
         group.add(joined)
         if not connection.collected_count:
             self.waiting += 1
-        elif found.target not in connection.collected:
+        elif known.target not in connection.collected:
             self._mixed = True
         connection.collected_count += count
-        connection.collected[found.target] = found
+        connection.collected[known.target] = known
         if count > 1:
             route.count_untimed(count - 1)
-        self._taken.append((connection, group, first, count, begun))
+        self._collected.append((connection, group, first, count, begun))
         self._requests += count
         if self.waiting >= CONNECTIONS_MAX or self._requests >= REQUESTS_MAX or count == room:
             self.handle()
@@ -157,33 +162,29 @@ class TurnRequests:
 
     def handle(self) -> None:
         """Handle what was collected."""
-        taken = self._taken
-        if not taken:
+        collected = self._collected
+        if not collected:
             return
         if not self._mixed and len(self._groups) > 1:
             # Clients send their next requests in the order of these responses: those of one group come together again.
-            taken.sort(key=_number_of_group)
-        self._taken = []
+            collected.sort(key=_number_of_group)
+        self._collected = []
         self._groups = {}
         self._mixed = False
         self.waiting = self._requests = 0
-        for connection, group, first, _, _ in taken:
+        for connection, group, first, _, _ in collected:
             if connection.collected_count:
                 connection.collected.clear()
                 connection.collected_count = 0
             if not first:
-                group.append(connection)
-        for connection, group, first, count, begun in taken:
+                group.append(connection.context(group.route, group.known, group.correlation_id(0)))
+        for connection, group, first, count, begun in collected:
             try:
-                group.answer(connection, first, count, begun)
+                connection.put_answers(group, first, count, begun)
             except Exception:
                 log.exception("internal error: %s requests that were received together cannot be answered", group.route.name)
                 connection.unanswered(group.route)
 
 
-def _number_of_group(taken: Taken) -> int:
-    return taken[1].number
-
-
-def _fail(error: Exception, context: RequestContext) -> Handled:
-    raise error
+def _number_of_group(collected: Collected) -> int:
+    return collected[1].number
