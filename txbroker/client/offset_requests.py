@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from txbroker.client.client_errors import NotKafka
@@ -33,16 +33,30 @@ def list_offsets(
     replica_id: int = NO_REPLICA,
 ) -> dict[int, FoundOffset]:
     """The offsets of partitions of one leader, by partition; with DEBUGGING_REPLICA of its replicas. `call` sends requests. ClientError."""
-    requested = [ListOffsetsPartition(partition_index=index, timestamp=timestamp) for index in partitions]
-    topics = [ListOffsetsTopic(name=topic, partitions=requested)]
-    response: ListOffsetsResponse = call(ListOffsetsRequest(replica_id=replica_id, isolation_level=isolation_level, topics=topics))
+    found = list_topics_offsets(call, {topic: partitions}, timestamp, isolation_level, replica_id)
+    return {index: offset for (_, index), offset in found.items()}
+
+
+def list_topics_offsets(
+    call: Callable[[ListOffsetsRequest], Any],
+    topics: Mapping[str, Iterable[int]],
+    timestamp: int,
+    isolation_level: int = 0,
+    replica_id: int = NO_REPLICA,
+) -> dict[tuple[str, int], FoundOffset]:
+    """As `list_offsets`, of several topics, by topic and partition. ClientError."""
+    requested = [
+        ListOffsetsTopic(name=name, partitions=[ListOffsetsPartition(partition_index=index, timestamp=timestamp) for index in indexes])
+        for name, indexes in topics.items()
+    ]
+    response: ListOffsetsResponse = call(ListOffsetsRequest(replica_id=replica_id, isolation_level=isolation_level, topics=requested))
     found = {
-        partition.partition_index: FoundOffset(
+        (each.name, partition.partition_index): FoundOffset(
             partition.error_code, max(partition.offset, *partition.old_style_offsets, -1), partition.timestamp
         )
         for each in response.topics
         for partition in each.partitions
     }
-    if found.keys() != {partition.partition_index for partition in requested}:
+    if found.keys() != {(each.name, partition.partition_index) for each in requested for partition in each.partitions}:
         raise NotKafka("the broker's ListOffsets response does not have the requested partitions")
     return found

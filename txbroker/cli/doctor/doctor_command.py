@@ -8,10 +8,12 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from txbroker.cli import clients
-from txbroker.cli.arguments import add_client
+from txbroker.cli.arguments import add_client, number
 from txbroker.cli.results import results
 from txbroker.console.addresses import addresses
 from txbroker.console.failures import DONE, FAILED, BadUsage
+
+SAMPLE_S = 11  # in this time a consumer commits twice, by Kafka's default of auto.commit.interval.ms, 5 s
 
 if TYPE_CHECKING:
     from txbroker.cli.doctor.cluster_checks import Cluster
@@ -19,16 +21,20 @@ if TYPE_CHECKING:
     from txbroker.client.blocking_connection import BlockingConnection
 
 DESCRIPTION = """\
-Find out why a client cannot connect, which log directories are full or offline, why a topic's records do not expire or are not compacted,
-and how far a group lags behind.
+Find out what is wrong with a cluster, and why a client cannot connect, records do not expire or are not compacted, or a group lags.
 
   txbroker doctor --bootstrap-server 127.0.0.1:9092
   txbroker doctor --bootstrap-server 127.0.0.1:9092 --topic orders --group billing
   txbroker doctor --bootstrap-server 127.0.0.1:9092 --topic orders --log-dir /srv/txbroker
 
+Without --topic and --group it checks the whole cluster: brokers that do not run, leaders, in-sync replicas, log directories, uncleanable
+partitions, late transactions, and the lag of all groups. With them it explains one topic or group. A lag is judged by two samples: whether
+the group falls behind, or when it catches up.
+
 Run it on the client's machine: it resolves names, connects to the advertised addresses and sends requests, as a client does. Each check
 is ok, a warning or failed, and says what was found and what to do. It changes nothing, and works with Apache Kafka too.
-Exit status: 0 when no check failed, 1 when one did.
+Exit status: 0 when no check failed, 1 when one did. Groups that do not catch up fail the check of a whole cluster; with --group this is a
+warning.
 """
 
 
@@ -40,6 +46,8 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--group", metavar="NAME", help="check this consumer group: state, members, lag")
     directory_help = "with --topic, on the broker's machine: read the segments in this log directory"
     parser.add_argument("--log-dir", metavar="DIR", help=directory_help)
+    interval_help = "the time between the two samples of a lag; it must be longer than the time between commits (default: %(default)s)"
+    parser.add_argument("--interval", type=number(0, 3600), default=SAMPLE_S, metavar="SECONDS", help=interval_help)
     parser.set_defaults(command=run)
 
 
@@ -64,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _check(findings: Findings, arguments: argparse.Namespace, stack: ExitStack) -> None:
     from txbroker.cli.doctor import cluster_checks as clusters
-    from txbroker.cli.doctor import disk_checks, group_checks
+    from txbroker.cli.doctor import disk_checks, group_checks, sweep
     from txbroker.cli.doctor.network_checks import reach
 
     connections: list[BlockingConnection] = []
@@ -89,7 +97,9 @@ def _check(findings: Findings, arguments: argparse.Namespace, stack: ExitStack) 
     if arguments.topic is not None:
         _check_topic(findings, connection, cluster, arguments.topic, arguments.log_dir)
     if arguments.group is not None:
-        group_checks.check(findings, connection, cluster, arguments.group)
+        group_checks.check(findings, connection, cluster, arguments.group, arguments.interval)
+    if arguments.topic is None and arguments.group is None:
+        sweep.check(findings, cluster, arguments.interval)
 
 
 def _check_topic(findings: Findings, connection: BlockingConnection, cluster: Cluster, topic: str, log_dir: str | None) -> None:

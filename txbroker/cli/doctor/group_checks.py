@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any
 
+from txbroker.cli.doctor.asking import Partition
 from txbroker.cli.doctor.cluster_checks import Cluster
 from txbroker.cli.doctor.findings import Findings, named
+from txbroker.cli.doctor.group_lag import NO_MEMBERS, Sample, Verdict, committed_offsets, judge, sleep_until
 from txbroker.cli.doctor.topic_checks import offsets
 from txbroker.client.blocking_connection import BlockingConnection
 from txbroker.client.client_errors import ConnectionFailed
@@ -17,26 +19,14 @@ from txbroker.names import amount
 from txbroker.wire.messages.describe_groups import DescribedGroup, DescribeGroupsRequest
 from txbroker.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from txbroker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from txbroker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchResponse
 
-# OffsetFetch names topics by id above OFFSET_FETCH_MAX; requests are for several groups from the *_BATCHED versions on.
-OFFSET_FETCH_MAX, OFFSET_FETCH_BATCHED = 9, 8
-FIND_COORDINATOR_BATCHED = 4
+FIND_COORDINATOR_BATCHED = 4  # requests are for several groups from this version on
 COORDINATOR_WAIT_S, COORDINATOR_EVERY_S = 15.0, 0.2
 _COMING = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR)
-ALL_TOPICS_FROM = 2  # the first version of OffsetFetch that can request all topics
 
 
-class Committed(NamedTuple):
-    """A committed offset."""
-
-    topic: str
-    partition: int
-    offset: int
-
-
-def check(findings: Findings, connection: BlockingConnection, cluster: Cluster, group: str) -> None:
-    """Check a group."""
+def check(findings: Findings, connection: BlockingConnection, cluster: Cluster, group: str, interval_s: float) -> None:
+    """Check a group. `interval_s`: the time between the two samples of its lag."""
     what = f"group {group}"
     node_id, problem = _coordinator(connection, group)
     if problem:
@@ -53,7 +43,7 @@ def check(findings: Findings, connection: BlockingConnection, cluster: Cluster, 
     if described.error_code and described.error_code != ErrorCode.GROUP_ID_NOT_FOUND:
         findings.failed(what, f"broker {node_id} answers with {error_name(described.error_code)}", "see the broker's log")
         return
-    committed = _committed(coordinator, group)
+    committed = committed_offsets(coordinator, [group]).get(group, {})
     if described.group_state in ("Dead", "") and not committed:
         advice = (
             "check the group.id of the consumers: a group exists from the first member or committed offset on, until its offsets expire "
@@ -77,7 +67,26 @@ def check(findings: Findings, connection: BlockingConnection, cluster: Cluster, 
     else:
         findings.ok(what, found)
     if committed:
-        _lag(findings, connection, cluster, group, committed)
+        started_s = time.monotonic()
+        first = _lag(findings, connection, cluster, group, committed)
+        second = None
+        if state not in NO_MEMBERS and first.lag():
+            sleep_until(started_s + interval_s)
+            again = committed_offsets(coordinator, [group]).get(group, {})
+            ends = {each: end for each, (_, end) in _bounds(connection, cluster, sorted({topic for topic, _ in again})).items()}
+            second = Sample(time.monotonic(), again, ends)
+        _judge(findings, group, judge(state, first, second), second or first)
+
+
+def _judge(findings: Findings, group: str, verdict: Verdict, sample: Sample) -> None:
+    lags = {f"{topic}-{index}": sample.lag(frozenset([(topic, index)])) for topic, index in sample.known}
+    worst = max(lags, key=lambda name: lags[name], default="")
+    most = f", most in {worst} ({lags[worst]:,})" if worst and lags[worst] else ""
+    found = f"{amount(sample.lag(), 'record')} behind{most}" + (f"; {verdict.sentence}" if verdict.sentence else "")
+    if verdict.sick or verdict.slow:
+        findings.warning(f"lag of group {group}", found, verdict.advice)
+    else:
+        findings.ok(f"lag of group {group}", found)
 
 
 def _coordinator(connection: BlockingConnection, group: str) -> tuple[int, str]:
@@ -105,32 +114,15 @@ def _once_available(ask: Callable[[], Any]) -> Any:
         time.sleep(COORDINATOR_EVERY_S)
 
 
-def _committed(connection: BlockingConnection, group: str) -> list[Committed]:
-    version = min(connection.version_of(OffsetFetchRequest) or 0, OFFSET_FETCH_MAX)
-    if version < ALL_TOPICS_FROM:
-        return []
-    if version >= OFFSET_FETCH_BATCHED:
-        request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=None)])
-    else:
-        request = OffsetFetchRequest(group_id=group, topics=None)
-    answer: OffsetFetchResponse = connection.call(request, version_max=version)
-    topics = answer.groups[0].topics if version >= OFFSET_FETCH_BATCHED else answer.topics
-    return [
-        Committed(topic.name, part.partition_index, part.committed_offset)
-        for topic in topics
-        for part in topic.partitions
-        if not part.error_code and part.committed_offset >= 0
-    ]
-
-
-def _lag(findings: Findings, connection: BlockingConnection, cluster: Cluster, group: str, committed: list[Committed]) -> None:
-    """Compare the committed offsets with the offsets of the logs."""
+def _lag(
+    findings: Findings, connection: BlockingConnection, cluster: Cluster, group: str, committed: Mapping[Partition, int]
+) -> Sample:
+    """Compare the committed offsets with the offsets of the logs; the first sample of the lag."""
     check_name = f"lag of group {group}"
-    bounds = _bounds(connection, cluster, sorted({offset.topic for offset in committed}))
+    bounds = _bounds(connection, cluster, sorted({topic for topic, _ in committed}))
+    at_s = time.monotonic()
     lost, beyond, unknown = [], [], []
-    total = worst = 0
-    worst_partition = ""
-    for topic, index, offset in committed:
+    for (topic, index), offset in committed.items():
         partition = f"{topic}-{index}"
         if (topic, index) not in bounds:
             unknown.append(partition)
@@ -140,10 +132,6 @@ def _lag(findings: Findings, connection: BlockingConnection, cluster: Cluster, g
             lost.append(f"{partition} ({amount(start - offset, 'record')})")
         if offset > end:
             beyond.append(partition)
-        lag = max(end - max(offset, start), 0)
-        total += lag
-        if lag > worst:
-            worst, worst_partition = lag, partition
     if lost:
         advice = "add consumers, or raise retention.ms or retention.bytes; the consumers continue where auto.offset.reset says"
         findings.warning(check_name, f"records were deleted before the group read them: {named(lost)}", advice)
@@ -153,8 +141,9 @@ def _lag(findings: Findings, connection: BlockingConnection, cluster: Cluster, g
     if unknown:
         advice = "the topic was deleted, or its leader cannot be reached: see above"
         findings.warning(check_name, f"it is not known for {named(unknown)}", advice)
-    most = f", most in {worst_partition} ({worst:,})" if worst else ""
-    findings.ok(check_name, f"{amount(total, 'record')} behind{most}")
+    # Records that were deleted are not behind any more: the group reads on from the start of the log.
+    left = {each: max(offset, bounds[each][0]) if each in bounds else offset for each, offset in committed.items()}
+    return Sample(at_s, left, {each: end for each, (_, end) in bounds.items()})
 
 
 def _bounds(connection: BlockingConnection, cluster: Cluster, topics: list[str]) -> dict[tuple[str, int], tuple[int, int]]:

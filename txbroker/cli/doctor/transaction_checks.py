@@ -24,6 +24,7 @@ READ_COMMITTED = 1
 ISOLATION_VERSION = 2  # the first version of ListOffsets with an isolation level
 NO_OFFSET = -1
 ONGOING = "Ongoing"
+LATE_MS = 60_000  # Kafka's default of transaction.timeout.ms
 
 
 class Held(NamedTuple):
@@ -48,6 +49,20 @@ class Known(NamedTuple):
 
 def check(findings: Findings, cluster: Cluster, topic: str, partitions: Iterable[MetadataResponsePartition], now_ms: int) -> None:
     """Explain each transaction that holds back consumers of the topic."""
+    held = _all_held(cluster, topic, partitions)
+    for finding in explain(topic, held, _known(cluster, topic, _producer_ids(held)), now_ms):
+        findings.add(finding)
+
+
+def late(cluster: Cluster, topic: str, partitions: Iterable[MetadataResponsePartition], now_ms: int) -> list[Finding]:
+    """As `check`, without transactions that are open for less than LATE_MS: the findings. ClientError."""
+    held = _all_held(cluster, topic, partitions)
+    known = _known(cluster, topic, _producer_ids(held))
+    recent = {id_ for id_, transaction in known.items() if transaction.start_ms >= 0 and now_ms - transaction.start_ms < LATE_MS}
+    return explain(topic, [one for one in held if one.producer_id is not None and one.producer_id not in recent], known, now_ms)
+
+
+def _all_held(cluster: Cluster, topic: str, partitions: Iterable[MetadataResponsePartition]) -> list[Held]:
     by_leader: dict[int, list[int]] = {}
     for part in partitions:
         by_leader.setdefault(part.leader_id, []).append(part.partition_index)
@@ -57,10 +72,11 @@ def check(findings: Findings, cluster: Cluster, topic: str, partitions: Iterable
         if connection is not None and (connection.version_of(ListOffsetsRequest) or 0) >= ISOLATION_VERSION:
             with suppress(ClientError):
                 held += _held(connection, topic, indexes)
-    if held:
-        producers = sorted({one.producer_id for one in held if one.producer_id is not None})
-        for finding in explain(topic, held, _known(cluster, topic, producers), now_ms):
-            findings.add(finding)
+    return held
+
+
+def _producer_ids(held: Iterable[Held]) -> list[int]:
+    return sorted({one.producer_id for one in held if one.producer_id is not None})
 
 
 def explain(topic: str, held: Iterable[Held], known: Mapping[int, Known], now_ms: int) -> list[Finding]:

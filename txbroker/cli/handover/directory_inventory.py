@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from txbroker.cli.handover.step_progress import OnProgress
+from txbroker.cli.step_progress import OnProgress
 from txbroker.cluster.zookeeper_migration.kafka_metadata import FoundLog, FoundLogs
 from txbroker.console.failures import CommandFailed
 from txbroker.errors import CorruptRecords, StartError, StorageError

@@ -6,8 +6,8 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from txbroker.cli.handover.handover_directories import ZOOKEEPER_HELP, add_flags, log_dirs, metadata_file, read_config
-from txbroker.cli.handover.step_progress import Steps
 from txbroker.cli.results import Column, results
+from txbroker.cli.step_progress import Steps
 from txbroker.console.failures import DONE, CommandFailed, warn
 from txbroker.names import amount
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from txbroker.cli.arguments import key_value
 from txbroker.cli.handover.handover_directories import ZOOKEEPER_HELP, add_flags, log_dirs, metadata_file, read_config
-from txbroker.cli.handover.step_progress import Steps
 from txbroker.cli.results import Column, results
+from txbroker.cli.step_progress import Steps
 from txbroker.console.failures import DONE, BadUsage, CommandFailed, warn
 from txbroker.names import amount, id_to_text
 

@@ -11,7 +11,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException, NoAuthError, NoNodeError, RolledBackError
 from kazoo.handlers.threading import KazooTimeoutError
 
-from txbroker.cli.handover.step_progress import OnProgress
+from txbroker.cli.step_progress import OnProgress
 from txbroker.cluster import node_paths
 from txbroker.config.zookeeper_address import FORM, ZooKeeperAddress, parse_zookeeper_address
 from txbroker.console.failures import BadUsage, CommandFailed

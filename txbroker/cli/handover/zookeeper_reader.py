@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from txbroker.cli.handover.step_progress import OnProgress
 from txbroker.cli.handover.zookeeper import ZooKeeper, check_is_kafkas
+from txbroker.cli.step_progress import OnProgress
 from txbroker.cluster import node_paths
 from txbroker.cluster.node_data import (
     MalformedNode,

@@ -1,4 +1,4 @@
-"""Progress of the steps of an import or export, on one line of a terminal."""
+"""Progress of the steps of a command, on one line of a terminal."""
 
 from __future__ import annotations
 
