@@ -11,8 +11,11 @@ BIN := $(VENV)/bin
 # Downloads for the tests (jars, PySpark). Set TXBROKER_TEST_CACHE to share them between clones.
 export TXBROKER_TEST_CACHE ?= $(CURDIR)/.cache
 
+# Without compiled files every process that a test starts would compile all modules.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
-.PHONY: help venv run test unit sim sim-bugs prepare lint generated fuzz crash chaos crash-transactions crash-mirror crash-spark damage failovers soak overload bench bench-pipeline bench-cluster bench-processes scale profile compat compat-cluster demo demo-spark docs clean
+.PHONY: help venv run test test-all unit sim sim-bugs prepare lint generated fuzz crash chaos crash-transactions crash-mirror crash-spark damage failovers soak overload bench bench-pipeline bench-cluster bench-processes scale profile compat compat-cluster demo demo-spark docs clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -64,13 +67,18 @@ run: venv  ## run a broker in the foreground (PORT=9092 DATA=./data)
 prepare: $(VENV)/.installed-tests  ## download what the tests need besides Python packages: kcat, Kafka's and Spark's jars, PySpark
 	@$(BIN)/python -m tests.support.prepare
 
-# Tests run in so many processes, a file of tests at a time. WORKERS=0 runs them in one, as a debugger needs it.
+# Tests run in so many processes, and one that has none left takes some of another one's. WORKERS=0 runs them in one, as a debugger needs it.
 WORKERS ?= 2
 # A test that ends its process is run again in the next one.
-PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 1
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --max-worker-restart 1
 
-test: prepare  ## run all tests, with real broker processes and real clients (WORKERS=2 ARGS=...)
-	@$(PYTEST) --durations=15 $(ARGS)
+test: prepare  ## run the short tier of the tests, five minutes: after every change (WORKERS=2 ARGS=...)
+	@$(PYTEST) -m 'not extended' --durations=15 $(ARGS)
+
+# What `test` has run is left out with EXCEPT=test.
+EXCEPT ?=
+test-all: prepare  ## run all tests, half an hour (EXCEPT=test WORKERS=2 ARGS=...)
+	@$(PYTEST) $(if $(EXCEPT),-m extended) --durations=15 $(ARGS)
 
 # Each seed is another cluster with other work and other faults: docs/simulation.md.
 SEEDS ?= 1000

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import settings
 
 from simulation.memory_disk import MemoryDisk
+from tests import tiers
 from tests.support.broker import BrokerProcess
 from tests.support.cache import Missing
 from tests.support.cluster import Cluster
@@ -23,12 +24,6 @@ from tests.support.kafka import KafkaOldProcess, KafkaProcess
 from tests.support.server import Server, ServerFailed
 
 KINDS: dict[str, type[Server]] = {kind.kind: kind for kind in (BrokerProcess, KafkaProcess, KafkaOldProcess)}
-# A test that uses one of these starts a process.
-PROCESS_FIXTURES = frozenset({"broker", "start_broker", "start_cluster", "server_directory", "spark"})
-
-# The folders with the longest files come first, so that all processes end at about the same time.
-LONGEST = ("spark", "soak", "handover", "kafka_tools", "compat", "packaging", "overload", "docs", "cleaner", "crash", "clients", "cli")
-
 _names = itertools.count(1)
 _servers = pytest.StashKey[list[tuple[Server, int]]]()  # the brokers of a test, and the size of each one's log when it began
 
@@ -47,16 +42,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    positions: dict[Path, int] = {}
     for item in items:
-        if PROCESS_FIXTURES.intersection(getattr(item, "fixturenames", ())):
+        fixtures = frozenset(getattr(item, "fixturenames", ()))
+        path, _, name = item.nodeid.removeprefix("tests/").partition("::")
+        process = item.get_closest_marker("process") is not None
+        if tiers.is_extended(path, name, fixtures, process=process):
+            item.add_marker("extended")
+        if tiers.DIRECTORY in fixtures:
             item.add_marker("process")
-    if hasattr(config, "workerinput"):  # one of several processes (pytest-xdist), which take file by file
-        items.sort(key=_length)
-
-
-def _length(item: pytest.Item) -> int:
-    folder = item.path.relative_to(item.config.rootpath).parts[1]
-    return LONGEST.index(folder) if folder in LONGEST else len(LONGEST)
+        positions[item.path] = min(positions.get(item.path, 100), tiers.position(fixtures, process=process))
+    if hasattr(config, "workerinput"):  # one of several processes (pytest-xdist)
+        items.sort(key=lambda item: positions[item.path])
 
 
 def pytest_collection_finish() -> None:

@@ -30,9 +30,9 @@ def command(*arguments: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.process
 def test_many_seeds() -> None:
     """The short form of `make sim`."""
-    ran = command("--seeds", "60", "--workers", "2")
+    ran = command("--seeds", "100", "--workers", "2")
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert ran.stdout.startswith("60 seeds: ")
+    assert ran.stdout.startswith("100 seeds: ")
 
 
 @pytest.mark.process
