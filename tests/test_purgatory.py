@@ -146,6 +146,20 @@ def test_a_full_purgatory_parks_no_operation() -> None:
     assert len(harness.purgatory) == 2
 
 
+def test_the_limits_do_not_hold_for_the_broker_itself() -> None:
+    harness = PurgatoryHarness(parked_max=1)
+    harness.park("a client's", "k")
+    internal = harness.waiting("a coordinator's")
+    assert harness.purgatory.park(internal, ["k"], 500, internal=True) is not None
+    assert harness.purgatory.park(harness.waiting("another client's"), ["k"], 500) is None
+    internal.ready = True
+    harness.purgatory.check("k")
+    assert harness.log == ["another client's expired", "a coordinator's done"]
+    harness.purgatory.close()
+    assert harness.purgatory.park(harness.waiting("late"), ["k"], 500, internal=True) is None
+    assert harness.log[-1] == "late expired"
+
+
 def test_a_cancelled_operation_neither_completes_nor_expires() -> None:
     harness = PurgatoryHarness()
     a, place = harness.park("a", "k")

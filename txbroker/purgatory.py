@@ -50,14 +50,15 @@ class Purgatory:
     """
 
     def __init__(self, clock: Clock, name: str, *, parked_max: int = 100_000, watches_max: int = 1_000_000) -> None:
-        """`parked_max` operations with `watches_max` keys in total limit the memory. Kafka serves one request per connection at a time
-        and has no such limit."""
+        """`parked_max` operations of clients with `watches_max` keys in total limit the memory. Kafka serves one request per connection at
+        a time and has no such limit. The operations of the broker itself, which clients wait for one by one, are not limited."""
         self._clock = clock
         self._name = name
         self._parked_max = parked_max
         self._watches_max = watches_max
         self._parked = 0
         self._watches = 0
+        self._is_closed = False
         self._watched: dict[Hashable, dict[Parked, None]] = {}
         self._deadlines: list[tuple[float, int, Parked]] = []
         self._sequence = 0
@@ -75,10 +76,13 @@ class Purgatory:
         """The number of parked operations."""
         return self._parked
 
-    def park(self, operation: Operation, keys: Iterable[Hashable], timeout_ms: int, *, tried: bool = False) -> Parked | None:
+    def park(
+        self, operation: Operation, keys: Iterable[Hashable], timeout_ms: int, *, tried: bool = False, internal: bool = False
+    ) -> Parked | None:
         """Try the operation, unless the caller has just `tried` it, and park it if it cannot complete yet; None if it has ended.
 
-        If a limit is reached, or the timeout is not positive, it expires at once.
+        If a limit is reached, or the timeout is not positive, it expires at once. The limits do not hold for an `internal` operation,
+        which is one of a coordinator, of markers, or of a follower; they count it.
         """
         if not tried:
             try:
@@ -88,8 +92,8 @@ class Purgatory:
                 self._failed(operation)
                 return None
         parked = Parked(operation, tuple(dict.fromkeys(keys)))
-        full = self._parked >= self._parked_max or self._watches + len(parked.keys) > self._watches_max
-        if timeout_ms <= 0 or full:
+        full = not internal and (self._parked >= self._parked_max or self._watches + len(parked.keys) > self._watches_max)
+        if timeout_ms <= 0 or full or self._is_closed:
             self.refused += full and timeout_ms > 0
             self._expire(operation)
             return None
@@ -144,7 +148,7 @@ class Purgatory:
 
     def close(self) -> None:
         """Expire all operations, the longest parked first; later ones expire at once."""
-        self._parked_max = 0
+        self._is_closed = True
         for _, _, parked in sorted(self._deadlines, key=lambda entry: entry[1]):
             operation = parked.operation
             if operation is not None:

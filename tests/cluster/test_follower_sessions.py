@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from tests.cluster.replica_host import LAG_S, OTHER, OWN, THIRD, WAIT_MS, Fetching, ReplicaHost
+from txbroker.cluster.partition import CONSUMER
 from txbroker.errors import ErrorCode
+from txbroker.purgatory import Purgatory
 
 MANY = 40
 
@@ -234,3 +236,15 @@ def test_a_leader_that_resigns_ends_the_wait(host: ReplicaHost) -> None:
     waiting = follower.fetch(wait=True)
     host.roles(leader=THIRD, epoch=1, only=(2,))
     assert {index: data.error_code for index, data in waiting[0].items()} == {2: ErrorCode.NOT_LEADER_OR_FOLLOWER}
+
+
+def test_fetches_of_consumers_that_wait_do_not_limit_those_of_followers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(Purgatory.__init__.__kwdefaults__, "parked_max", 1)
+    host = ReplicaHost(1)
+    consumers = [Fetching(host, CONSUMER) for _ in range(2)]
+    waiting, refused = [consumer.fetch({0: 0}, wait=True, session=False) for consumer in consumers]
+    assert (len(waiting), len(refused)) == (0, 1), "the second one gets an empty response at once"
+    following_fetch = Fetching(host, OTHER).fetch({0: 0}, wait=True)
+    assert following_fetch == []
+    host.append(0)
+    assert [list(response) for response in following_fetch] == [[0]]

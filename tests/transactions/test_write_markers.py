@@ -16,6 +16,8 @@ from txbroker.groups.group_records import offset_key, offset_value
 from txbroker.groups.group_results import CommittedOffset
 from txbroker.log.log_results import Origin
 from txbroker.names import OFFSETS_TOPIC, TopicPartition
+from txbroker.purgatory import Purgatory
+from txbroker.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from txbroker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from txbroker.wire.messages.write_txn_markers import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
 from txbroker.wire.records import Record, build
@@ -280,3 +282,18 @@ def test_records_of_an_open_transaction_that_an_unclean_election_loses(brokers: 
     assert brokers.partition(2).last_stable_offset == brokers.partition(2).log.log_end_offset == 1
     assert brokers.committed(2, stable=True) == []
     until_equal(brokers, 1)
+
+
+def test_requests_of_clients_that_wait_do_not_limit_markers_and_commits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both wait for the followers, whose fetches wait for them."""
+    monkeypatch.setitem(Purgatory.__init__.__kwdefaults__, "parked_max", 0)
+    brokers = Brokers()
+    brokers.append(0)
+    assert brokers.mark(0) == E.NONE
+    partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=9, committed_metadata="")
+    commit = OffsetCommitRequest(group_id="g", topics=[OffsetCommitRequestTopic(name=OFFSETS_TOPIC, partitions=[partition])])
+    codes: list[Any] = []
+    brokers.group.call(LEADER, commit).addBoth(lambda answer: codes.append(answer.topics[0].partitions[0].error_code))
+    brokers.advance(1.0)
+    assert codes == [E.NONE]
+    assert brokers.committed() == [9]

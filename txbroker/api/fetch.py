@@ -103,7 +103,7 @@ class FetchHandler:
         reader.read()
         if reader.ready or request.max_wait_ms <= 0 or plan.is_empty:
             return reader.response()
-        return _Waiting(reader).park(self._purgatory, reader.keys, request.max_wait_ms)
+        return _Waiting(reader).park(self._purgatory, reader.keys, request.max_wait_ms, internal=client.replica >= 0)
 
     def _single_reader(self, item: FetchItem, min_bytes: int, limit: int, client: FetchClient, context: RequestContext) -> FetchReader:
         return self._reader(FetchPlan([item], None, False), min_bytes, limit, client, context)

@@ -17,11 +17,17 @@ T = TypeVar("T")
 
 
 def park(
-    purgatory: Purgatory, keys: Iterable[Hashable], timeout_ms: int, build: Callable[[Deferred[T]], Operation], *, tried: bool = False
+    purgatory: Purgatory,
+    keys: Iterable[Hashable],
+    timeout_ms: int,
+    build: Callable[[Deferred[T]], Operation],
+    *,
+    tried: bool = False,
+    internal: bool = False,
 ) -> Deferred[T]:
     """Park the operation that `build` makes for the Deferred of the response. The connection cancels the Deferred when it is lost.
 
-    `tried`: the caller knows that the operation cannot complete yet.
+    `tried`: the caller knows that the operation cannot complete yet. `internal`: see `Purgatory.park`.
     """
     place: list[Parked] = []
 
@@ -30,7 +36,7 @@ def park(
             purgatory.cancel(place[0])
 
     done: Deferred[T] = Deferred(cancel)
-    parked = purgatory.park(build(done), keys, timeout_ms, tried=tried)
+    parked = purgatory.park(build(done), keys, timeout_ms, tried=tried, internal=internal)
     if parked is not None:
         place.append(parked)
     return done
@@ -55,13 +61,16 @@ class ParkedRequest(Generic[T]):
         """See purgatory.Operation."""
         raise NotImplementedError
 
-    def park(self, purgatory: Purgatory, keys: Iterable[Hashable], timeout_ms: int) -> Self:
-        """Wait until one of `keys` is checked and the request can complete, or for the timeout. It cannot complete now."""
+    def park(self, purgatory: Purgatory, keys: Iterable[Hashable], timeout_ms: int, *, internal: bool = False) -> Self:
+        """Wait until one of `keys` is checked and the request can complete, or for the timeout. It cannot complete now.
+
+        `internal`: see `Purgatory.park`.
+        """
         self._purgatory = purgatory
         self._call: Callable[..., None] | None = None
         self._arguments: tuple[Any, ...] = ()
         self._parked: Parked | None = None
-        self._parked = purgatory.park(self, keys, timeout_ms, tried=True)
+        self._parked = purgatory.park(self, keys, timeout_ms, tried=True, internal=internal)
         return self
 
     def respond(self, response: T) -> None:

@@ -72,7 +72,8 @@ class WriteTxnMarkersHandler:
             results.append(WritableTxnMarkerResult(producer_id=marker.producer_id, topics=topics))
         done: Deferred[WriteTxnMarkersResponse] = Deferred()
         waiting = _Waiting(WriteTxnMarkersResponse(markers=results), appended, self._groups, done)
-        self._purgatory.park(waiting, [marker.append.partition.topic_partition for marker in appended], self._timeout_ms)
+        keys = [marker.append.partition.topic_partition for marker in appended]
+        self._purgatory.park(waiting, keys, self._timeout_ms, internal=True)
         return done
 
     def _append(

@@ -65,7 +65,7 @@ class PartitionStateLog:
             return succeed(None)
         done: Deferred[None] = Deferred()
         pending = PendingAppend(partition, partition.leadership, appended.last_offset)
-        self._purgatory.park(_Replicated(pending, done), [partition.topic_partition], self._timeout_ms)
+        self._purgatory.park(_Replicated(pending, done), [partition.topic_partition], self._timeout_ms, internal=True)
         return done
 
     def committed(self, partition_index: int, end: int) -> Deferred[None]:
@@ -76,7 +76,8 @@ class PartitionStateLog:
             return fail(error)
         if partition.high_watermark >= end:
             return succeed(None)
-        return park(self._purgatory, [partition.topic_partition], NO_TIMEOUT_MS, lambda done: _Committed(partition, end, done))
+        keys = [partition.topic_partition]
+        return park(self._purgatory, keys, NO_TIMEOUT_MS, lambda done: _Committed(partition, end, done), internal=True)
 
     def read(self, partition_index: int, offset: int) -> Deferred[bytes | memoryview]:
         """Read at most `load_bytes` bytes, in a worker."""
