@@ -10,8 +10,8 @@ import pytest
 from twisted.internet.defer import Deferred
 
 from tests.support.fakes.turns import Turns
-from txbroker.cluster.tree.interface import NoSpaceInStore, Tree
-from txbroker.cluster.tree.sqlite import FILE_NAME, open_sqlite_tree
+from txbroker.cluster.tree.interface import ConnectionLost, NoSpaceInStore, Tree
+from txbroker.cluster.tree.sqlite import FILE_NAME, SqliteTrees, open_sqlite_tree
 from txbroker.errors import StartError
 from txbroker.names import parse_partition_directory
 
@@ -103,6 +103,23 @@ def test_a_newer_format_stops_the_start(tmp_path: Path) -> None:
 def test_a_missing_directory_stops_the_start(tmp_path: Path) -> None:
     with pytest.raises(StartError, match="unable to open"):
         opened(tmp_path / "missing" / FILE_NAME, Turns())
+
+
+def test_a_file_is_closed_after_the_operations_that_were_submitted(tmp_path: Path) -> None:
+    """Also after those that wait behind a running job."""
+    turns = Turns()
+    trees = SqliteTrees(str(tmp_path / FILE_NAME), worker=turns.worker)
+    session = trees.session()
+    running, waiting = session.create("/running"), session.create("/waiting")
+    closed = trees.close()
+    late = session.create("/late")
+    with pytest.raises(ConnectionLost):
+        turns.result(late)
+    assert turns.result(running) == "/running"
+    assert turns.result(waiting) == "/waiting"
+    turns.result(closed)
+    again = opened(tmp_path / FILE_NAME, turns)
+    assert sorted(turns.result(again.children("/"))) == ["running", "waiting"]
 
 
 def test_operations_that_wait_together_share_a_job(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, fail
 from twisted.python.failure import Failure
 
 from txbroker.cluster.tree.interface import ConnectionLost, NoSpaceInStore, Tree, TreeError, WatchEvent, parent_of
@@ -225,6 +225,7 @@ class SqliteTrees:
         self._failed_jobs = 0  # in a row
         self._waiting: list[_Pending] = []
         self._busy = False
+        self._closed: Deferred[None] | None = None  # once `close` was called
 
     def session(self) -> Session:
         """A new session."""
@@ -234,7 +235,9 @@ class SqliteTrees:
         return session
 
     def submit(self, session: Session, operation: Operation[T], watch: Watch | None = None) -> Deferred[T]:
-        """See `Store`."""
+        """See `Store`; ConnectionLost after `close`."""
+        if self._closed is not None:
+            return fail(ConnectionLost("/"))
         pending = _Pending(session, operation, watch, Deferred())
         self._waiting.append(pending)
         if not self._busy:
@@ -260,7 +263,15 @@ class SqliteTrees:
 
     def close(self) -> Deferred[None]:
         """Close the file, after the operations that were submitted. The sessions are of no use any more."""
-        return self._worker(self._nodes.close)
+        if self._closed is None:
+            self._closed = Deferred()
+            if not self._busy:
+                self._close()
+        return self._closed
+
+    def _close(self) -> None:
+        assert self._closed is not None
+        self._worker(self._nodes.close).chainDeferred(self._closed)
 
     def _next_job(self) -> None:
         self._busy = True
@@ -310,6 +321,8 @@ class SqliteTrees:
         self._busy = False
         if self._waiting:
             self._next_job()
+        elif self._closed is not None:
+            self._close()
 
 
 def _attempt(pending: _Pending, overlay: Overlay) -> None:
