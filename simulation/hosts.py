@@ -216,5 +216,5 @@ class SimulatedThreads:
         return lambda: timer.cancel() if timer.active() else None
 
 
-def _no_tree(path: str, on_full: Callable[[], None]) -> Tree:
+def _no_tree(path: str, on_full: Callable[[], None], create: bool) -> Tree:
     raise AssertionError("brokers in the simulation are in a cluster")

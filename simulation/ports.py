@@ -62,6 +62,9 @@ class SimulatedPorts:
         self._accepting.append((host, port, accepting))
         return port
 
+    def check(self, host: str, port: int) -> None:
+        """See `Ports`."""
+
     def accept(self) -> None:
         """See `Ports`."""
         self._accepts = True

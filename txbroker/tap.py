@@ -367,7 +367,7 @@ def _world(reactor: Any, config: BrokerConfig, garbage_collection: GarbageCollec
         in_worker=in_read_worker,
         later=later,
         run_all=lambda jobs, *, at_once=None: _run_all(jobs, at_once or config.int("num.recovery.threads.per.data.dir")),
-        open_tree=lambda path, on_full: open_sqlite_tree(path, worker=in_tree_worker, on_full=on_full),
+        open_tree=lambda path, on_full, create: open_sqlite_tree(path, worker=in_tree_worker, on_full=on_full, create=create),
         monotonic_s=time.monotonic,
         now_ms=lambda: time.time_ns() // 1_000_000,
         random=Random(os.urandom(16)),

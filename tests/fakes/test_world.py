@@ -173,11 +173,11 @@ def test_a_worker_runs_all_jobs(surroundings: Surroundings) -> None:
 def test_the_tree_survives_its_session(surroundings: Surroundings) -> None:
     world, path = surroundings.world, f"{surroundings.directory}/metadata"
     full: list[bool] = []
-    tree = world.open_tree(path, lambda: full.append(True))
+    tree = world.open_tree(path, lambda: full.append(True), True)
     assert result(surroundings, tree.create("/topic", b"data")) == "/topic"
     result(surroundings, tree.create("/broker", b"", ephemeral=True))
     result(surroundings, tree.close())
-    again = world.open_tree(path, lambda: full.append(True))
+    again = world.open_tree(path, lambda: full.append(True), True)
     data, _ = result(surroundings, again.get("/topic"))
     assert data == b"data"
     assert result(surroundings, again.exists("/broker")) is None

@@ -46,6 +46,49 @@ def test_an_import_without_zookeeper_only_adds_the_metadata_file(directory: Path
     assert [path.name for path in directory.glob(f"{FILE_NAME}*")] == [FILE_NAME], "one complete file"
 
 
+def test_directories_of_old_brokers_get_a_cluster_id(directory: Path) -> None:
+    """Before 2.4, meta.properties had no cluster id; before 0.8.2 it did not exist."""
+    (directory / "meta.properties").write_text("#\n#Tue Sep 03 14:56:41 PDT 2019\nversion=0\nbroker.id=1\n")
+    output, _ = run("import", "--log-dirs", str(directory), *KEEP, "--json")
+    plan = json.loads(output.splitlines()[0])
+    assert len(plan["cluster_id"]) == 22 and plan["broker_id"] == 1 and any("--cluster-id" in note for note in plan["notes"])
+    output, _ = run("import", "--log-dirs", str(directory), *KEEP, "--json", "--force", "--cluster-id", "lvr4NfIWTo6tu8cpVcm0iw")
+    assert json.loads(output.splitlines()[0])["cluster_id"] == "lvr4NfIWTo6tu8cpVcm0iw"
+    (directory / "meta.properties").unlink()
+    _, complaint = run("import", "--log-dirs", str(directory), *KEEP, "--force", status=1)
+    assert "--override broker.id=ID" in complaint
+    output, _ = run("import", "--log-dirs", str(directory), *KEEP, "--json", "--force", "--override", "broker.id=7")
+    assert json.loads(output.splitlines()[0])["broker_id"] == 7
+
+
+@pytest.mark.parametrize("flags", [("--cluster-id", "another"), ("--override", "broker.id=7")])
+def test_ids_that_differ_from_those_of_the_directories_are_refused(directory: Path, flags: tuple[str, ...]) -> None:
+    _, complaint = run("import", "--log-dirs", str(directory), *KEEP, *flags, status=2)
+    assert "the directories belong to" in complaint and not (directory / FILE_NAME).exists()
+
+
+@pytest.mark.parametrize("left", [b"", b"no database"])
+def test_a_metadata_file_without_content_is_replaced(directory: Path, left: bytes) -> None:
+    (directory / FILE_NAME).write_bytes(left)
+    _, complaint = run("import", "--log-dirs", str(directory), *KEEP, status=1)
+    assert "empty or damaged" in complaint and "--force" in complaint
+    run("import", "--log-dirs", str(directory), *KEEP, "--force")
+    assert data_of(read_tree(str(directory / FILE_NAME)), "/brokers/topics").keys() == TOPICS
+    assert (directory / f"{FILE_NAME}.replaced").exists()
+
+
+def test_a_disk_that_was_replaced_is_named(directory: Path, tmp_path: Path) -> None:
+    """What is in a partition of an internal topic depends on their number: it is not that of the logs that are left."""
+    new = tmp_path / "new"
+    new.mkdir()
+    output, _ = run("import", "--log-dirs", f"{new},{directory}", *KEEP, status=1)
+    assert f"concern: {new} has no meta.properties, as a disk that was replaced" in output
+    run("import", "--log-dirs", f"{new},{directory}", *KEEP, "--yes")
+    tree = read_tree(str(new / FILE_NAME))
+    assert len(data_of(tree, "/brokers/topics/__consumer_offsets/partitions")) == 50
+    assert data_of(tree, "/brokers/topics/s-txn/partitions").keys() == {"0", "1"}
+
+
 def test_unknown_configurations_require_consent_and_a_dry_run_writes_nothing(directory: Path) -> None:
     output, complaint = run("import", "--log-dirs", str(directory), status=1)
     assert "concern: the directories do not contain the configurations of 6 topics" in output

@@ -30,7 +30,8 @@ from txbroker.names import NULL_TOPIC_ID, TopicPartition
 
 CLUSTER = "lvr4NfIWTo6tu8cpVcm0iw"
 ORDERS, MADE = b"o" * 16, b"m" * 16
-TAKES_ALL = ConfigChecks(*[lambda configs: {}] * 3, lambda: MADE)  # type: ignore[arg-type]
+NEW = "NewClusterIdAAAAAAAAAA"
+TAKES_ALL = ConfigChecks(*[lambda configs: {}] * 3, lambda: MADE, lambda: NEW)  # type: ignore[arg-type]
 ALONE = ForeignPartition(replicas=(1,), isr=(1,), leader_epoch=4)
 
 
@@ -121,7 +122,7 @@ def test_configurations_of_missing_topics_are_refused() -> None:
 
 
 def test_unusable_configurations_are_reported_and_dropped() -> None:
-    choosy = ConfigChecks(*[lambda configs: {key: "unknown key" for key in configs if key == "odd"}] * 3, lambda: MADE)  # type: ignore[arg-type]
+    choosy = ConfigChecks(*[lambda configs: {key: "unknown key" for key in configs if key == "odd"}] * 3, lambda: MADE, lambda: NEW)  # type: ignore[arg-type]
     foreign = cluster(orders=topic(ALONE, configs={"odd": "1", "even": "2"}))
     foreign = replace(foreign, default_configs={"odd": "3"}, broker_configs={"even": "4"})
     made = plan(foreign, logs("orders-0"), checks=choosy)

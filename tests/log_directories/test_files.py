@@ -139,8 +139,14 @@ def test_meta_properties_are_decoded_as_encoded() -> None:
     assert meta_properties.parse(meta_properties.format_identity(identity), "m") == identity
 
 
-def test_meta_properties_without_ids() -> None:
-    assert meta_properties.parse(b"#\nversion=0\n", "m") == Identity(None, None)
+@pytest.mark.parametrize("content", [b"#\nversion=0\n", b"", b"\n", bytes(50), b"\xff\xfe" + bytes(50), b"no properties"])
+def test_meta_properties_without_ids(content: bytes) -> None:
+    """Apache Kafka takes a file without a version for version 0, and without ids for one that is not written yet."""
+    assert meta_properties.parse(content, "m") == Identity(None, None)
+
+
+def test_meta_properties_without_a_version() -> None:
+    assert meta_properties.parse(b"broker.id=7\n", "m") == Identity(7, None)
 
 
 @pytest.mark.parametrize(
@@ -148,11 +154,11 @@ def test_meta_properties_without_ids() -> None:
     [
         (b"version=1\nnode.id=3\ncluster.id=x\ndirectory.id=y\n", "m belongs to KRaft node 3 .*choose another directory"),
         (b"version=2\n", "m has version '2', only version 0 is supported"),
-        (b"", "m has version None"),
         (b"version=0\nbroker.id=one\n", "m has broker.id=one, which is not a broker id"),
         (b"version=0\nbroker.id=-3\n", "broker.id=-3"),
         (b"version=0\nbroker.id=99999999999\n", "broker.id=99999999999"),
-        (b"\xff\xfe" + bytes(50), "m"),
+        (b"version=0\nbroker.id=" + b"9" * 50_000, "m has broker.id=9999999999"),
+        (b"version=0\n\\u12", r"m is damaged \(m:2: \\u12.*\): remove it, and set broker.id"),
     ],
 )
 def test_meta_properties_that_are_refused(content: bytes, sentence: str) -> None:

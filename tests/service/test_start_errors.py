@@ -37,7 +37,7 @@ class FullTree:
 def test_a_disk_that_becomes_full_during_the_start_is_named() -> None:
     reactor = FakeReactor()
     world = fake_world(reactor, MemoryDisk(), Random(1))
-    full = replace(world, open_tree=lambda path, on_full: FullTree(world.open_tree(path, on_full)))
+    full = replace(world, open_tree=lambda path, on_full, create: FullTree(world.open_tree(path, on_full, create)))
     config = load_broker_config(parse_overrides(["listeners=PLAINTEXT://127.0.0.1:0", "log.dirs=/data", "broker.id=1"], {}))
     outcome: list[object] = []
     Broker(config, full, ["/data"], outcome.append).start().addBoth(outcome.append)

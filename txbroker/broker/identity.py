@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
+from txbroker.broker.stored_identity import check_replicas, is_incomplete
 from txbroker.broker.world import World
 from txbroker.cluster import broker_ids, node_paths
 from txbroker.cluster.tree.interface import Tree
-from txbroker.cluster.tree.sqlite import FILE_NAME
+from txbroker.cluster.tree.sqlite import FILE_NAME, remedy_without_metadata
 from txbroker.config.resolve import BrokerConfig
 from txbroker.errors import StartError
 from txbroker.log.directories import LogDirectories
@@ -46,8 +47,10 @@ async def open_tree(world: World, config: BrokerConfig, directories: LogDirector
 
         _refuse_metadata_file(world.disk, directories.online())
         return await open_zookeeper(world, config, directories)
-    path = metadata_file(world.disk, directories.online(), directories.offline())
-    return world.open_tree(path, lambda: directories.found_full(posixpath.dirname(path)))
+    online = directories.online()
+    path = metadata_file(world.disk, online, directories.offline())
+    has_logs = any(first_log(world.disk, directory) is not None for directory in online)
+    return world.open_tree(path, lambda: directories.found_full(posixpath.dirname(path)), not has_logs)
 
 
 def is_clustered(config: BrokerConfig) -> bool:
@@ -79,22 +82,27 @@ def metadata_file(disk: Disk, online: Sequence[str], offline: Sequence[str]) -> 
             f"no usable log directory has the metadata file {FILE_NAME}, and {', '.join(offline)} cannot be read: "
             "make it readable, or remove it from log.dirs to start with new metadata"
         )
-    if not found:
-        _refuse_foreign(disk, online)
+    if not found or not disk.size(found[0]):
+        _refuse_logs(disk, online, (found or [""])[0])
     for directory in online:
         if process_directories(disk, directory):
             raise StartError(f"{directory} has the data of several processes: start them with `txbroker run --processes`")
     return (found or candidates)[0]
 
 
-def _refuse_foreign(disk: Disk, online: Sequence[str]) -> None:
-    """Refuse logs without metadata: their topics' configurations are unknown, and the default retention could delete their records."""
+def _refuse_logs(disk: Disk, online: Sequence[str], empty: str) -> None:
+    """Refuse logs without metadata: their topics' configurations are unknown, and the default retention could delete their records.
+
+    `empty`: the path of a metadata file without content; "" if there is none.
+    """
     for directory in online:
         name = first_log(disk, directory)
+        if name is not None and empty:
+            raise StartError(f"{empty} is empty, and {directory} has logs, such as {name}: {remedy_without_metadata('import --force')}")
         if name is not None:
             raise StartError(
                 f"{directory} has logs, such as {name}, but no directory of log.dirs has the metadata of their topics ({FILE_NAME}): "
-                "use `txbroker import` to take over the data and metadata of Apache Kafka, or choose another log.dirs"
+                f"{remedy_without_metadata('import')}, or choose another log.dirs"
             )
 
 
@@ -117,6 +125,11 @@ async def identify(
     cluster_id = await broker_ids.cluster_id(tree, lambda: stored.cluster_id or new_cluster_id or id_to_text(world.random_bytes(16)))
     if new_cluster_id is not None and new_cluster_id != cluster_id:
         log.warning("ignoring CLUSTER_ID=%s: the data in log.dirs belongs to cluster %s", new_cluster_id, cluster_id)
+    if not is_clustered(config) and is_incomplete(stored):
+        names = await tree.children(node_paths.TOPICS)
+        found = await tree.get_all([node_paths.topic(name) for name in names])
+        topics = {name: one[0] for name, one in zip(names, found, strict=True) if one is not None}
+        check_replicas(config, directories.online(), stored, topics)
     broker_id = config.int("broker.id")
     if broker_id < 0:
         broker_id = stored.broker_id if stored.broker_id is not None else await _generated_id(config, tree)

@@ -31,6 +31,14 @@ class Listening:
         self.ports: Ports = make(world.reactor, settings.limits(config), world.in_worker, actions)
         self.bound: dict[str, tuple[str, int]] = {}  # listener name -> host and actual port
 
+    def check(self) -> None:
+        """StartError if a port cannot be bound, before anything is written."""
+        for configured in self._listeners.bound:
+            try:
+                self.ports.check("" if configured.wildcard else configured.host, configured.port)
+            except CannotListenError as error:
+                raise _refused(configured, error.socketError) from error
+
     def bind(self, build: Callable[[], Connection]) -> None:
         """Bind the ports; StartError. Connections wait in the backlog until `accept`."""
         backlog = self._config.int("socket.listen.backlog.size")

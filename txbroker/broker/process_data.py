@@ -6,8 +6,9 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from txbroker.broker.stored_identity import replicas_by_broker
 from txbroker.cluster import node_paths
-from txbroker.cluster.node_data import MalformedNode, decode_topic
+from txbroker.cluster.node_data import MalformedNode
 from txbroker.cluster.tree.sqlite import FILE_NAME
 from txbroker.cluster.tree.sqlite_file import data_of, read_tree
 from txbroker.config.process_layout import process_directory
@@ -17,7 +18,7 @@ from txbroker.log.directory import LOCK_FILE
 from txbroker.log.disk import Disk
 from txbroker.log.meta_properties import Identity
 from txbroker.logtools.process_directories import first_log, process_directories
-from txbroker.names import TopicPartition, amount
+from txbroker.names import amount
 
 MOVE = "move all their replicas to other brokers first (txbroker reassign-partitions), while all processes run"
 PAGE = "docs/processes.md"
@@ -58,6 +59,9 @@ def check_process_data(disk: Disk, directories: Sequence[str], processes: int, b
         logs = [f"{path}/{log}" for path in of_processes[number] if (log := first_log(disk, path)) is not None]
         if logs and number >= processes:
             raise StartError(f"{logs[0]} is a log of process {number}: use --processes {number + 1} or more, or {MOVE}; see {PAGE}")
+        if logs and not (found and disk.size(found[0])):
+            problem = f"{found[0]} is empty" if found else f"no directory of log.dirs has the metadata ({FILE_NAME})"
+            raise StartError(f"{problem}, and {logs[0]} is a log: restore this file from a backup; see {PAGE}")
     if found:
         _check_replicas(found[0], of_processes, processes, first_id)
     return ProcessData(found[0] if found else f"{directories[0]}/{FILE_NAME}", first_id)
@@ -79,7 +83,7 @@ def _first_id(disk: Disk, of_processes: Mapping[int, Sequence[str]], broker_id: 
     for number, paths in of_processes.items():
         for path in paths:
             file = f"{path}/{meta_properties.FILE_NAME}"
-            identity = meta_properties.parse(disk.read(file) or b"version=0", file)
+            identity = meta_properties.parse(disk.read(file) or b"", file)
             if identity.broker_id is not None:
                 stored.append((number, file, identity))
     if broker_id < 0:
@@ -91,15 +95,10 @@ def _first_id(disk: Disk, of_processes: Mapping[int, Sequence[str]], broker_id: 
 
 def _check_replicas(metadata: str, of_processes: Mapping[int, Sequence[str]], processes: int, first_id: int) -> None:
     """Each replica in the metadata needs a process, and the directory of it."""
-    on_brokers: dict[int, list[TopicPartition]] = defaultdict(list)
-    for name, data in data_of(read_tree(metadata), node_paths.TOPICS).items():
-        try:
-            topic = decode_topic(data)
-        except MalformedNode as error:
-            raise StartError(f"{metadata} is damaged: {error}; restore it from a backup") from error
-        for number, assigned in topic.partitions.items():
-            for broker in assigned.replicas:
-                on_brokers[broker].append(TopicPartition(name, number))
+    try:
+        on_brokers = replicas_by_broker(data_of(read_tree(metadata), node_paths.TOPICS))
+    except MalformedNode as error:
+        raise StartError(f"{metadata} is damaged: {error}; restore it from a backup") from error
     for broker, partitions in sorted(on_brokers.items()):
         number = broker - first_id
         has = f"broker {broker} has {amount(len(partitions), 'replica')}, such as {partitions[0]}"

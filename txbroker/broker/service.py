@@ -159,6 +159,9 @@ class Broker:
     async def _start(self) -> None:
         config, world = self._config, self._world
         metrics = self._open_metrics()
+        actions = ActionQueue(world.reactor.callLater)
+        listening = Listening(config, world, actions, self._listeners)
+        listening.check()
         directories = self._log_directories()
         stored = directories.open()
         tree = await self._interruptible(open_tree(world, config, directories))
@@ -176,8 +179,6 @@ class Broker:
             tree.on_renewed(lambda session: self._session_renewed(session, configs))
         await self._load_logs(directories, configs, tree)
 
-        actions = ActionQueue(world.reactor.callLater)
-        listening = Listening(config, world, actions, self._listeners)
         components = Components(
             world,
             actions,

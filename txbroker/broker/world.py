@@ -79,7 +79,8 @@ class World:
     in_worker: Callable[[Callable[[], Any]], Deferred[Any]]
     later: Later
     run_all: RunAll
-    open_tree: Callable[[str, Callable[[], None]], Tree]  # of a file; calls the second argument when its disk is full
+    # Of a file; calls the second argument when its disk is full. The third: whether the file may be new.
+    open_tree: Callable[[str, Callable[[], None], bool], Tree]
     monotonic_s: Callable[[], float]
     now_ms: Callable[[], int]
     random: Random

@@ -103,7 +103,7 @@ def _check_data(config: BrokerConfig, processes: int | None) -> tuple[list[str],
     directories = [os.path.abspath(path) for path in config.list("log.dirs") if path]
     if not directories:
         return [], []
-    errors, warnings = check_directories(directories, config.int("broker.id"), processes)
+    errors, warnings = check_directories(directories, config, processes)
     try:
         stored = broker_configs(OsDisk(), directories, config.int("broker.id"))
     except NotReadable as error:

@@ -13,6 +13,11 @@ from typing import NamedTuple
 
 from txbroker.broker.identity import metadata_file
 from txbroker.broker.process_data import check_process_data
+from txbroker.broker.stored_identity import check_replicas, is_incomplete
+from txbroker.cluster import node_paths
+from txbroker.cluster.node_data import MalformedNode
+from txbroker.cluster.tree.sqlite_file import data_of, read_tree
+from txbroker.config.resolve import BrokerConfig
 from txbroker.errors import StartError, StorageError
 from txbroker.log import meta_properties
 from txbroker.log.disk import storage_error
@@ -29,8 +34,9 @@ class DirectoryProblems(NamedTuple):
     warnings: list[str]
 
 
-def check_directories(paths: Sequence[str], broker_id: int, processes: int | None) -> DirectoryProblems:
-    """Check absolute paths, each of which may be missing; `broker_id` is below 0 if it is not configured."""
+def check_directories(paths: Sequence[str], config: BrokerConfig, processes: int | None) -> DirectoryProblems:
+    """Check absolute paths, each of which may be missing."""
+    broker_id = config.int("broker.id")
     failures = {path: problem for path in paths if (problem := _problem(path)) is not None}
     if len(failures) == len(paths):
         return DirectoryProblems([f"{problem}; correct it, or choose another log.dirs" for problem in failures.values()], [])
@@ -40,10 +46,14 @@ def check_directories(paths: Sequence[str], broker_id: int, processes: int | Non
         if processes is not None:
             check_process_data(OsDisk(), usable, processes, broker_id)
             return DirectoryProblems([], warnings)
-        _check_identity(usable, broker_id)
+        stored = _check_identity(usable, broker_id)
         existing = [path for path in usable if os.path.isdir(path)]
         if existing or failures:
-            metadata_file(OsDisk(), existing, list(failures))
+            metadata = metadata_file(OsDisk(), existing, list(failures))
+            if is_incomplete(stored) and os.path.exists(metadata):
+                check_replicas(config, existing, stored, data_of(read_tree(metadata), node_paths.TOPICS))
+    except MalformedNode as error:
+        return DirectoryProblems([f"the metadata is damaged: {error}; restore its file from a backup"], [])
     except (StartError, StorageError) as error:
         return DirectoryProblems([str(error)], [])
     return DirectoryProblems([], warnings)
@@ -66,7 +76,7 @@ def _problem(path: str) -> str | None:
     return None
 
 
-def _check_identity(paths: Sequence[str], broker_id: int) -> None:
+def _check_identity(paths: Sequence[str], broker_id: int) -> Identity:
     disk = OsDisk()
     together, together_path = NO_IDENTITY, ""
     for path in paths:
@@ -78,3 +88,4 @@ def _check_identity(paths: Sequence[str], broker_id: int) -> None:
             together_path = together_path or file
     if broker_id >= 0:
         meta_properties.check(together, together_path, Identity(broker_id, together.cluster_id))
+    return together

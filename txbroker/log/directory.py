@@ -188,6 +188,8 @@ class LogDirectory:
         if size > META_PROPERTIES_SIZE_MAX:
             raise StartError(f"{path} has {size} bytes, more than any broker writes; choose another directory for log.dirs")
         self.identity = meta_properties.parse(self._disk.read(path) or b"", path)
+        if self.identity.broker_id is None:
+            logger.warning("%s has no broker id, as after a loss of power: it will be written again", path)
 
     def claim(self, identity: Identity) -> None:
         """Check the identity, and write it if it is missing or incomplete. StartError; StorageError."""

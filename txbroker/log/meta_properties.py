@@ -7,9 +7,10 @@ cluster.id=lvr4NfIWTo6tu8cpVcm0iw
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
-from txbroker.config.properties import parse_properties
+from txbroker.config.properties import MalformedProperties, parse_properties
 from txbroker.errors import StartError
 
 FILE_NAME = "meta.properties"
@@ -22,22 +23,33 @@ class Identity(NamedTuple):
     cluster_id: str | None
 
 
+_BROKER_ID = re.compile("[0-9]{1,10}")
 NO_IDENTITY = Identity(None, None)
 
 
 def parse(content: bytes, path: str) -> Identity:
-    """The identity in a file's content; StartError when it is not that of a broker with metadata in ZooKeeper."""
-    values = {key: property.text.strip() for key, property in parse_properties(content, path, {}).items()}
-    version = values.get("version")
+    """The identity in a file's content; StartError when it is not that of a broker with metadata in ZooKeeper.
+
+    A file without a version has version 0, and may have no ids: also an empty one, and one of zeros or other bytes (Kafka's
+    MetaProperties.Builder).
+    """
+    try:
+        values = {key: property.text.strip() for key, property in parse_properties(content, path, {}).items()}
+    except MalformedProperties as error:
+        raise StartError(f"{path} is damaged ({error}): remove it, and set broker.id to the id of this broker") from error
+    version = values.get("version", "0")
     if version == "1":
         raise StartError(
             f"{path} belongs to KRaft node {values.get('node.id', '?')} (version 1), whose metadata this broker cannot read; "
             "choose another directory for log.dirs"
         )
     if version != "0":
-        raise StartError(f"{path} has version {version!r}, only version 0 is supported; choose another directory for log.dirs")
+        raise StartError(
+            f"{path} has version {version[:40]!r}, only version 0 is supported: restore it from a backup, or choose another directory for "
+            "log.dirs"
+        )
     broker_id = values.get("broker.id")
-    if broker_id is not None and (not broker_id.isascii() or not broker_id.isdecimal() or int(broker_id) >= 2**31):
+    if broker_id is not None and (not _BROKER_ID.fullmatch(broker_id) or int(broker_id) >= 2**31):
         raise StartError(f"{path} has broker.id={broker_id[:40]}, which is not a broker id; correct it or remove the file")
     return Identity(None if broker_id is None else int(broker_id), values.get("cluster.id") or None)
 

@@ -63,7 +63,7 @@ def _stored_id(disk: Disk, directory: str) -> int:
     try:
         for each in data_directories(disk, [directory]):
             path = f"{each}/{meta_properties.FILE_NAME}"
-            stored = meta_properties.parse(disk.read(path) or b"version=0", path).broker_id
+            stored = meta_properties.parse(disk.read(path) or b"", path).broker_id
             if stored is not None:
                 return stored
     except (StartError, StorageError) as error:

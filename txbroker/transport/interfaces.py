@@ -85,6 +85,9 @@ class Ports(Protocol):
         Connections wait until `accept`.
         """
 
+    def check(self, host: str, port: int) -> None:
+        """CannotListenError if the port cannot be bound now. Nothing listens on it afterwards."""
+
     def accept(self) -> None:
         """Accept connections on all ports."""
 

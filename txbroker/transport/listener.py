@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from twisted.internet import tcp
+from twisted.internet.error import CannotListenError
 from twisted.internet.protocol import Factory
 
 from txbroker.transport.congestion import avoid_pacing
@@ -66,6 +67,15 @@ class Listener(tcp.Port):
         if limits.receive_buffer_bytes > 0:
             made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, limits.receive_buffer_bytes)
         return made
+
+    def check(self) -> None:
+        """Bind the address and release it: CannotListenError if that fails. Without `listen` no client can connect meanwhile."""
+        try:
+            with self.createInternetSocket() as made:
+                # The interface is an address, or a name that has one of this family.
+                made.bind(socket.getaddrinfo(self.interface or None, self.port, made.family, made.type, flags=socket.AI_PASSIVE)[0][4])
+        except OSError as error:
+            raise CannotListenError(self.interface, self.port, error) from error
 
     def doRead(self) -> None:
         """Accept connections, as far as max.connections and the limit of open files allow."""

@@ -30,6 +30,10 @@ class SocketPorts:
         bound: int = listener.getHost().port
         return bound
 
+    def check(self, host: str, port: int) -> None:
+        """See `Ports`."""
+        Listener(self.hub, "", host, port, _no_connection, backlog=1).check()
+
     def accept(self) -> None:
         """See `Ports`."""
         self.hub.start()
@@ -51,3 +55,7 @@ class SocketPorts:
             if isinstance(done, Deferred):
                 await done
         await self.hub.stop()
+
+
+def _no_connection() -> FrameProtocol:
+    raise AssertionError("a port that is only checked accepts no connection")

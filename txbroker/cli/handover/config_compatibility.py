@@ -11,7 +11,7 @@ from txbroker.config.alter import replace_broker_configs
 from txbroker.config.resolve import BrokerConfig
 from txbroker.config.topics import validate_topic_configs
 from txbroker.errors import BrokerError
-from txbroker.names import new_topic_id
+from txbroker.names import id_to_text, new_topic_id
 
 Configs = Mapping[str, str]
 
@@ -23,6 +23,7 @@ def config_checks(config: BrokerConfig) -> ConfigChecks:
         broker=lambda configs: _problems(configs, lambda some: replace_broker_configs(config, list(some.items()), per_broker=True)),
         all_brokers=lambda configs: _problems(configs, lambda some: replace_broker_configs(config, list(some.items()), per_broker=False)),
         new_topic_id=partial(new_topic_id, secrets.token_bytes),
+        new_cluster_id=lambda: id_to_text(secrets.token_bytes(16)),
     )
 
 

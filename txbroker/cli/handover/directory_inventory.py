@@ -83,6 +83,7 @@ def read_directories(disk: Disk, directories: Sequence[str], on_progress: OnProg
                     "start and stop the broker that wrote them, which removes one, or move one to another directory"
                 )
             paths[parsed.topic_partition] = f"{directory}/{name}"
+    new = [directory for directory in directories if disk.size(f"{directory}/{meta_properties.FILE_NAME}") is None]
     logs = {}
     for done, (topic_partition, path) in enumerate(paths.items()):
         on_progress(done, len(paths))
@@ -92,6 +93,7 @@ def read_directories(disk: Disk, directories: Sequence[str], on_progress: OnProg
         identity=identity,
         logs=logs,
         clean=all(disk.size(f"{directory}/{clean_shutdown.FILE_NAME}") is not None for directory in directories),
+        new=tuple(new) if len(new) < len(directories) else (),
         cleaned=frozenset(topic_partition for directory in directories for topic_partition in _cleaned(disk, directory)),
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from txbroker.cli.arguments import key_value
@@ -11,17 +12,19 @@ from txbroker.cli.handover.handover_directories import ZOOKEEPER_HELP, add_flags
 from txbroker.cli.results import Column, results
 from txbroker.cli.step_progress import Steps
 from txbroker.console.failures import DONE, BadUsage, CommandFailed, warn
-from txbroker.names import amount, id_to_text
+from txbroker.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, amount, id_to_text
 
 if TYPE_CHECKING:
     from txbroker.cluster.zookeeper_migration.import_plan import ImportPlan
+    from txbroker.cluster.zookeeper_migration.kafka_metadata import FoundLogs
     from txbroker.config.resolve import BrokerConfig
     from txbroker.log.disk import Disk
 
 DESCRIPTION = """\
 Import the metadata of a stopped (or killed) Apache Kafka broker with ZooKeeper (up to 3.9), so that txbroker can serve its log
-directories. The metadata is: the cluster id, topics with their ids and configurations, the broker's configurations, and producer ids. It
-is written to one new file in the first log directory. Other files do not change, and ZooKeeper does not.
+directories; or make the metadata of txbroker's own directories again, if their metadata file is lost. The metadata is: the cluster id,
+topics with their ids and configurations, the broker's configurations, and producer ids. It is written to one new file in the first log
+directory. Other files do not change, and ZooKeeper does not.
 
 Without --zookeeper, the metadata is derived from the log directories, which do not contain configurations: specify --topic-config.
 
@@ -49,6 +52,8 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--zookeeper", metavar="HOST:PORT/CHROOT", help=ZOOKEEPER_HELP)
     config_help = "a topic configuration, which overrides ZooKeeper's; TOPIC * means all topics; can be specified several times"
     parser.add_argument("--topic-config", action="append", default=[], type=_topic_config, metavar="TOPIC:KEY=VALUE", help=config_help)
+    cluster_help = "the cluster id, if the directories have none (Apache Kafka before 2.4); default: a new one"
+    parser.add_argument("--cluster-id", metavar="ID", help=cluster_help)
     parser.add_argument("--force", action="store_true", help="replace the metadata of an earlier import; its file is renamed")
     add_flags(parser)
     parser.set_defaults(command=run)
@@ -83,13 +88,13 @@ def run(arguments: argparse.Namespace) -> int:
             if existing is not None and not arguments.force:
                 raise CommandFailed(
                     f"{existing} exists: these directories were imported before, and `txbroker run` serves them; if Apache Kafka has used "
-                    "them since, import them again with --force"
+                    "them since, or the file is empty or damaged, import them again with --force"
                 )
-            found = read_directories(disk, directories, steps.step("log directories"))
+            found = _identified(read_directories(disk, directories, steps.step("log directories")), arguments, config)
             if not found.logs:
                 raise CommandFailed(f"no logs in {', '.join(directories)}: specify the log.dirs of the broker")
             if arguments.zookeeper is None:
-                cluster = cluster_from_logs(found, configs)
+                cluster = cluster_from_logs(found, configs, _internal_partitions(config))
             else:
                 from txbroker.cli.handover import zookeeper, zookeeper_reader
 
@@ -112,6 +117,26 @@ def run(arguments: argparse.Namespace) -> int:
         raise CommandFailed(f"{error.message}; nothing is imported") from error
     finally:
         steps.finish()
+
+
+def _identified(found: FoundLogs, arguments: argparse.Namespace, config: BrokerConfig) -> FoundLogs:
+    """With the ids of the command line where the directories have none; BadUsage when they have others."""
+    from txbroker.log.meta_properties import Identity
+
+    identity, configured = found.identity, config.int("broker.id")
+    if configured >= 0 and identity.broker_id not in (None, configured):
+        raise BadUsage(f"broker.id is {configured}, and the directories belong to broker {identity.broker_id}; correct broker.id")
+    if arguments.cluster_id is not None and identity.cluster_id not in (None, arguments.cluster_id):
+        raise BadUsage(f"--cluster-id is {arguments.cluster_id}, and the directories belong to cluster {identity.cluster_id}; omit it")
+    broker_id = configured if identity.broker_id is None and configured >= 0 else identity.broker_id
+    return replace(found, identity=Identity(broker_id, identity.cluster_id or arguments.cluster_id))
+
+
+def _internal_partitions(config: BrokerConfig) -> dict[str, int]:
+    return {
+        OFFSETS_TOPIC: config.int("offsets.topic.num.partitions"),
+        TRANSACTIONS_TOPIC: config.int("transaction.state.log.num.partitions"),
+    }
 
 
 def _by_topic(given: list[tuple[str, str, str]]) -> dict[str, dict[str, str]]:

@@ -57,23 +57,29 @@ class Worker(Protocol):
 SESSIONS_OF_AN_OPENING = 1 << 32
 
 
-def open_sqlite_tree(path: str, *, worker: Worker, on_full: Callable[[], None] = lambda: None) -> Tree:
+def remedy_without_metadata(command: str) -> str:
+    """What to do when the logs are there and their metadata is not."""
+    return f"restore this file from a backup, or take over what the logs show with `txbroker {command}` (also logs of txbroker)"
+
+
+def open_sqlite_tree(path: str, *, worker: Worker, on_full: Callable[[], None] = lambda: None, create: bool = True) -> Tree:
     """The only session with the tree in this file, which is closed with it. Otherwise as `SqliteTrees`."""
-    return SqliteTrees(path, worker=worker, on_full=on_full, closes_with_session=True).session()
+    return SqliteTrees(path, worker=worker, on_full=on_full, create=create, closes_with_session=True).session()
 
 
-def _open(path: str) -> tuple[SqliteNodes, int]:
+def _open(path: str, create: bool) -> tuple[SqliteNodes, int]:
     """The nodes of the file, and the count of its openings; StartError."""
     import sqlite3
 
     try:
-        nodes = SqliteNodes(connect(path))
+        nodes = SqliteNodes(connect(path, create=create))
         openings = nodes.begin_sessions()
     except sqlite3.Error as error:
         if _is_full(error):
             raise StartError(f"The disk is full: {_cannot_write(path)}; free space there.") from error
         raise StartError(
-            f"The metadata file {path} cannot be used ({error}): if no other process has it open, restore a copy from before the damage."
+            f"The metadata file {path} cannot be used ({error}): if no other process has it open, "
+            f"{remedy_without_metadata('import --force')}."
         ) from error
     return nodes, openings
 
@@ -88,8 +94,8 @@ def _cannot_write(path: str) -> str:
     return f"cannot write {path}: No space left on device"
 
 
-def connect(path: str) -> sqlite3.Connection:
-    """Open the file exclusively, and create it if it does not exist; sqlite3.Error, StartError."""
+def connect(path: str, *, create: bool = True) -> sqlite3.Connection:
+    """Open the file exclusively; with `create` its tables are created if it has none. sqlite3.Error, StartError."""
     import sqlite3
 
     connection = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
@@ -97,7 +103,7 @@ def connect(path: str) -> sqlite3.Connection:
         connection.execute("PRAGMA locking_mode = EXCLUSIVE")
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
-        check_format(connection, path)
+        check_format(connection, path, create=create)
         problem: str = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
         if problem != "ok":
             raise sqlite3.DatabaseError(problem)
@@ -107,8 +113,8 @@ def connect(path: str) -> sqlite3.Connection:
     return connection
 
 
-def check_format(connection: sqlite3.Connection, path: str) -> None:
-    """Create the tables of a new file; StartError when an existing file has another format."""
+def check_format(connection: sqlite3.Connection, path: str, *, create: bool = True) -> None:
+    """Create the tables of a new file; StartError when an existing file has another format, or no tables and not `create`."""
     application_id: int = connection.execute("PRAGMA application_id").fetchone()[0]
     file_format: int = connection.execute("PRAGMA user_version").fetchone()[0]
     if (application_id, file_format) == (APPLICATION_ID, FORMAT):
@@ -118,6 +124,9 @@ def check_format(connection: sqlite3.Connection, path: str) -> None:
         raise StartError(f"{path} is an SQLite file of another program, not txbroker's metadata: move it away.")
     if tables:
         raise StartError(f"The metadata file {path} has format {file_format}, not {FORMAT}: start the txbroker that wrote it.")
+    if not create:
+        remedy = remedy_without_metadata("import --force")
+        raise StartError(f"The metadata file {path} is empty, and the log directories have logs: {remedy}.")
     with _transaction(connection):
         for statement in _TABLES:
             connection.execute(statement)
@@ -208,14 +217,20 @@ class SqliteTrees:
     """The tree in one file, and its sessions. Operations submitted while the worker is busy are its next job, in their order."""
 
     def __init__(
-        self, path: str, *, worker: Worker, on_full: Callable[[], None] = lambda: None, closes_with_session: bool = False
+        self,
+        path: str,
+        *,
+        worker: Worker,
+        on_full: Callable[[], None] = lambda: None,
+        create: bool = True,
+        closes_with_session: bool = False,
     ) -> None:
-        """Open the file, or create it.
+        """Open the file; with `create`, it is created if it does not exist or has no tables.
 
         `on_full` is called when a write fails because the disk is full. StartError when the file is damaged, belongs to another program, is
         in use, or cannot be read and written.
         """
-        self._nodes, openings = _open(path)
+        self._nodes, openings = _open(path, create)
         self._last_session_id = openings * SESSIONS_OF_AN_OPENING
         self._sessions: list[Session] = []
         self._closes_with_session = closes_with_session

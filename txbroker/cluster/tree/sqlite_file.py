@@ -116,7 +116,7 @@ def rename_file(path: str, disk: Disk, ending: str) -> str:
         number += 1
         target = f"{path}.{ending}-{number}"
     with suppress(sqlite3.Error, StartError):  # keep both parts of a damaged file
-        connect(path).close()  # checkpoint the write-ahead log into the file
+        connect(path, create=False).close()  # checkpoint the write-ahead log into the file
     for suffix in ("", *_COMPANIONS):
         if disk.size(path + suffix) is not None:
             disk.rename(path + suffix, target + suffix)

@@ -33,6 +33,7 @@ class ConfigChecks:
     broker: Callable[[Configs], Mapping[str, str]]
     all_brokers: Callable[[Configs], Mapping[str, str]]
     new_topic_id: Callable[[], bytes]
+    new_cluster_id: Callable[[], str]  # for directories and a source without one
 
 
 def plan_import(cluster: ForeignCluster, found: FoundLogs, configs: Mapping[str, Configs], checks: ConfigChecks) -> ImportPlan:
@@ -40,7 +41,7 @@ def plan_import(cluster: ForeignCluster, found: FoundLogs, configs: Mapping[str,
     identity = found.identity
     broker_id = -1 if identity.broker_id is None else identity.broker_id
     plan = ImportPlan(
-        cluster_id=identity.cluster_id or cluster.cluster_id or "",
+        cluster_id=identity.cluster_id or cluster.cluster_id or checks.new_cluster_id(),
         broker_id=broker_id,
         controller_epoch=cluster.controller_epoch,
         producer_ids=cluster.producer_ids,
@@ -76,8 +77,8 @@ def plan_import(cluster: ForeignCluster, found: FoundLogs, configs: Mapping[str,
 def _identity_problems(cluster: ForeignCluster, found: FoundLogs) -> Iterable[str]:
     where = ", ".join(found.directories)
     identity = found.identity
-    if identity.broker_id is None or (identity.cluster_id is None and cluster.cluster_id is None):
-        yield f"no meta.properties in {where} has a broker id and a cluster id: specify all log.dirs of the broker"
+    if identity.broker_id is None:
+        yield f"no meta.properties in {where} has a broker id: specify all log.dirs of the broker, or its id with --override broker.id=ID"
         return
     if None not in (identity.cluster_id, cluster.cluster_id) and identity.cluster_id != cluster.cluster_id:
         yield (
@@ -98,6 +99,8 @@ def _notes(cluster: ForeignCluster, found: FoundLogs, elsewhere: list[str]) -> I
             f"{cluster.source} does not know {counted(unknown, 'topic')}: their logs do not change and are not served; move them away "
             "before you create topics with these names"
         )
+    if found.identity.cluster_id is None and cluster.cluster_id is None:
+        yield "the directories have no cluster id, as those of Apache Kafka before 2.4: the cluster gets a new one, or that of --cluster-id"
     opened = sum(log.open_transactions for log in found.logs.values())
     if opened:
         are = "is" if opened == 1 else "are"

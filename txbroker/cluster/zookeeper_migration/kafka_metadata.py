@@ -87,23 +87,34 @@ class FoundLog:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundLogs:
-    """The log directories of one broker: identity and logs. `cleaned`: partitions that a log cleaner has cleaned."""
+    """The log directories of one broker: identity and logs. `cleaned`: partitions that a log cleaner has cleaned.
+
+    `new`: directories without meta.properties, if others have it: those of disks that were replaced.
+    """
 
     directories: tuple[str, ...]
     identity: Identity
     logs: Mapping[TopicPartition, FoundLog]
     clean: bool
     cleaned: frozenset[TopicPartition] = frozenset()
+    new: tuple[str, ...] = ()
 
 
-def cluster_from_logs(found: FoundLogs, configs: Mapping[str, Mapping[str, str]]) -> ForeignCluster:
-    """The metadata derived from the directories, without ZooKeeper. `configs`: by topic (`EVERY_TOPIC`: all), from the command line."""
+def cluster_from_logs(
+    found: FoundLogs, configs: Mapping[str, Mapping[str, str]], partitions: Mapping[str, int] | None = None
+) -> ForeignCluster:
+    """The metadata derived from the directories, without ZooKeeper. `configs`: by topic (`EVERY_TOPIC`: all), from the command line.
+
+    `partitions`: how many an internal topic has at least, if a directory is new: what is in a partition depends on their number.
+    """
     counts: dict[str, int] = {}
     ids: dict[str, bytes] = {}
     for (topic, partition), log in found.logs.items():
         counts[topic] = max(counts.get(topic, 0), partition + 1)
         if log.topic_id != NULL_TOPIC_ID:
             ids.setdefault(topic, log.topic_id)
+    if found.new:
+        counts |= {topic: max(counts[topic], least) for topic, least in (partitions or {}).items() if topic in counts}
     broker_id = found.identity.broker_id
     only = () if broker_id is None else (broker_id,)
     alone = ForeignPartition(replicas=only, isr=only, leader_epoch=-1)
@@ -123,7 +134,7 @@ def cluster_from_logs(found: FoundLogs, configs: Mapping[str, Mapping[str, str]]
         cluster_id=found.identity.cluster_id,
         topics=topics,
         producer_ids=ProducerIdBlock(-1 if broker_id is None else broker_id, end - BLOCK_SIZE + 1, end),
-        concerns=tuple(_config_concerns(unknown, found)),
+        concerns=(*_config_concerns(unknown, found), *_new_directories(found)),
         epoch_margin=EPOCH_MARGIN,
     )
 
@@ -138,6 +149,15 @@ def _config_concerns(unknown: Sequence[str], found: FoundLogs) -> Iterable[str]:
     cleaned = sorted({topic for topic, _ in found.cleaned if topic in unknown})
     if cleaned:
         yield f"a log cleaner has cleaned {named(cleaned)}: specify --topic-config TOPIC:cleanup.policy=compact for compacted topics"
+
+
+def _new_directories(found: FoundLogs) -> Iterable[str]:
+    if found.new:
+        have = "has" if len(found.new) == 1 else "have"
+        yield (
+            f"{named(found.new)} {have} no meta.properties, as a disk that was replaced: what was only there is missing, and a topic whose "
+            "last partitions were there gets fewer partitions"
+        )
 
 
 def named(names: Sequence[str]) -> str:
