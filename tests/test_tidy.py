@@ -18,7 +18,7 @@ PACKAGE = ROOT / "txbroker"
 SIMULATION = ROOT / "simulation"
 
 RANKS = {
-    "errors": 0, "names": 0, "clock": 0, "config": 0, "purgatory": 0, "action_queue": 0,
+    "errors": 0, "names": 0, "clock": 0, "config": 0, "purgatory": 0, "action_queue": 0, "backoff": 0, "retrying": 0,
     "wire": 1,
     "log": 2, "client": 2,
     "cluster": 3, "console": 3, "logtools": 3, "mirror": 3,
@@ -29,7 +29,7 @@ RANKS = {
     "garbage_collection": 7, "child_processes": 7, "broker_processes": 7, "tree_process": 7,
     "spark": 8, "cli": 9, "__main__": 9, "simulation": 10,
 }  # fmt: skip
-WITHOUT_TWISTED = ("wire", "log", "client", "errors", "names", "clock", "config", "console", "spark")
+WITHOUT_TWISTED = ("wire", "log", "client", "errors", "names", "clock", "backoff", "config", "console", "spark")
 TWISTED_CLIENT = "txbroker.client.twisted_connection"  # the brokers' own connections
 # The places that ARCHITECTURE.md marks: they touch the operating system, the real reactor, the clock or chance.
 OUTSIDE = ("tap.py", "signals.py", "startup.py", "supervisor.py", "cleaner_process.py", "guard_process.py", "garbage_collection.py",

@@ -12,18 +12,20 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import random
 import signal
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred, succeed
 from twisted.internet.error import CannotListenError, ProcessExitedAlready
 from twisted.internet.protocol import DatagramProtocol, ProcessProtocol
 from twisted.internet.task import deferLater
 from twisted.python.failure import Failure
 
+from txbroker.backoff import Backoff
 from txbroker.broker.process_data import check_process_data, path_in_use
 from txbroker.child_processes import child_environment, module_command, remove_temporary
 from txbroker.config.process_layout import process_overrides
@@ -32,6 +34,7 @@ from txbroker.errors import StartError, StorageError
 from txbroker.log.disk import Disk
 from txbroker.log.os_disk import OsDisk
 from txbroker.names import amount
+from txbroker.retrying import retrying
 from txbroker.signals import StopSignals
 from txbroker.supervisor import Supervisor
 
@@ -116,7 +119,7 @@ class BrokerProcesses:
     def ended(self, process: _Process, why: str) -> None:
         """A process has ended."""
         if self._stopping and process is self._tree and any(broker.runs for broker in self._brokers):
-            process.start_again()  # the brokers need it for a clean stop
+            process.start()  # the brokers need it for a clean stop
         elif self._stopping:
             if process is not self._tree and process.status:
                 self.exit_status = FAILED
@@ -125,7 +128,15 @@ class BrokerProcesses:
             self._not_started(f"{process.name} has ended during the start ({why}); its lines above say why")
         else:
             log.error("%s has ended (%s); restarting it", process.name, why)
-            process.start_again()
+            process.start()
+
+    def cannot_start(self, process: _Process, error: Exception) -> None:
+        """A process could not be created; it is attempted again, unless this is the first start of all."""
+        problem = f"{process.name} cannot be started: {getattr(error, 'strerror', None) or error}"
+        if self._has_served or self._stopping:
+            log.error("%s; retrying: check the limits of processes and memory", problem, exc_info=not isinstance(error, OSError))
+        else:
+            self._not_started(f"{problem}; raise the limits of processes and memory")
 
     def _start_brokers(self, overrides: Sequence[Mapping[str, str]]) -> None:
         if self._brokers or self._stopping:
@@ -245,29 +256,32 @@ class _Process(ProcessProtocol):
         if watchdog_s is not None:
             self._environment["WATCHDOG_USEC"] = str(round(watchdog_s * 2_000_000))
         self._on_ready = on_ready
-        self._pause_s = RESTART_S
-        self._timer: Any = None
+        self._backoff = Backoff(random.random, RESTART_S, RESTART_S_MAX)  # grows while the process does not become ready
+        self._starting: Deferred[None] = succeed(None)
+        self._stopped = False
         self._check: Any = None
         self._silent_checks = 0
 
     def start(self) -> None:
-        self._timer = None
-        self.runs = True
+        """Start it, after a pause if it has ended before; again if it cannot be created, as without memory, until `stop`."""
+        attempts = retrying(self._spawn, self._group.reactor, self._backoff, partial(self._group.cannot_start, self))
+        self._starting = Deferred.fromCoroutine(attempts).addErrback(_cancelled)
+
+    async def _spawn(self) -> None:
+        if self._stopped:
+            raise CancelledError
         environment = child_environment(**self._environment)
         environment.pop("WATCHDOG_PID", None)  # names this process
         command, descriptors = self._command, {0: "w", 1: 1, 2: 2}  # the output is that of this process
         self._group.reactor.spawnProcess(self, command[0], command, env=environment, path=None, childFDs=descriptors)
 
-    def start_again(self) -> None:
-        """After a pause, which grows while the process does not become ready."""
-        self._timer = self._group.reactor.callLater(self._pause_s, self.start)
-        self._pause_s = min(self._pause_s * 2, RESTART_S_MAX)
+    def connectionMade(self) -> None:
+        self.runs = True
 
     def stop(self, number: signal.Signals | None) -> None:
         """Send a signal, or end the standard input."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._stopped = True
+        self._starting.cancel()
         if not self.runs:
             return
         if number is None:
@@ -302,7 +316,7 @@ class _Process(ProcessProtocol):
 
     def _ready(self) -> None:
         self.is_ready = True
-        self._pause_s = RESTART_S
+        self._backoff.succeeded()
         if self._ready_file is not None:
             with open(self._ready_file, encoding="utf-8") as file:
                 lines = file.read().split()
@@ -312,6 +326,7 @@ class _Process(ProcessProtocol):
 
     def processEnded(self, reason: Failure) -> None:
         self.runs = self.is_ready = False
+        self._backoff.failed(self._group.reactor.seconds())
         self.metrics_url = None
         if self._check is not None:
             self._check.cancel()
@@ -319,6 +334,10 @@ class _Process(ProcessProtocol):
         value: Any = reason.value
         self.status = value.exitCode if value.exitCode is not None else FAILED
         self._group.ended(self, f"signal {value.signal}" if value.signal is not None else f"exit status {value.exitCode}")
+
+
+def _cancelled(failure: Failure) -> None:
+    failure.trap(CancelledError)
 
 
 class _States(DatagramProtocol):

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import logging
+import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.protocol import ProcessProtocol
 from twisted.python.failure import Failure
 
+from txbroker.backoff import Backoff
 from txbroker.child_processes import child_environment, module_command
 from txbroker.cluster.tree.zookeeper_tls import TlsSettings
+from txbroker.retrying import retrying, warning
 
-RESTART_S = 1.0
+RESTART_S, RESTART_S_MAX = 1.0, 10.0
 # The guard reads its input, and writes where the broker writes.
 _DESCRIPTORS = {0: "w", 1: 1, 2: 2}
 
@@ -28,53 +32,58 @@ def guard_command() -> list[str]:
 class SessionGuard:
     """One broker's. The process starts with the first session, and starts again if it ends before the broker does."""
 
-    def __init__(self, reactor: Any, command: Sequence[str] | None = None) -> None:
+    def __init__(self, reactor: Any, command: Sequence[str] | None = None, chance: Callable[[], float] = random.random) -> None:
+        """`chance` returns numbers from 0 to 1."""
         self._reactor = reactor
         self._command = list(command or guard_command())
+        self._backoff = Backoff(chance, RESTART_S, RESTART_S_MAX)
+        self._begun_s = 0.0  # when the process was started
         self._line = b""
         self._process: _Process | None = None
-        self._timer: Any = None
+        self._starting: Deferred[None] | None = None
 
     def guard(self, servers: str, timeout_ms: int, session: int, password: bytes, tls: TlsSettings | None) -> None:
         """End this session, and no earlier one, when this process ends. `servers` have no chroot."""
         fields = {"servers": servers, "timeout_ms": timeout_ms, "session": session, "password": password.hex(), "tls": tls}
         self._line = json.dumps(fields).encode() + b"\n"
-        if self._process is None:
-            self._start()
-        else:
+        if self._process is not None:
             self._process.send(self._line)
+        elif self._starting is None:
+            self._start()
 
     def release(self) -> None:
         """The session is closed: end the process."""
         self._line = b""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        if self._starting is not None:
+            self._starting.cancel()
         if self._process is not None:
             self._process.release()
 
     def _start(self) -> None:
-        self._timer = None
+        say = warning(log, "the process that ends the ZooKeeper session of a killed broker cannot start, retrying: %s", OSError)
+        starting = self._starting = Deferred.fromCoroutine(retrying(self._spawn, self._reactor, self._backoff, say))
+        starting.addErrback(lambda failure: failure.trap(CancelledError)).addBoth(self._started)
+
+    async def _spawn(self) -> None:
         process = _Process(self._ended)
-        try:
-            self._reactor.spawnProcess(
-                process, self._command[0], self._command, env=child_environment(), path=None, childFDs=_DESCRIPTORS
-            )
-        except OSError as error:
-            log.warning("the process that ends the ZooKeeper session of a killed broker cannot start: %s", error.strerror or error)
-            self._again()
-            return
+        command = self._command
+        self._reactor.spawnProcess(process, command[0], command, env=child_environment(), path=None, childFDs=_DESCRIPTORS)
         self._process = process  # connected: Twisted starts processes at once
+        self._begun_s = self._reactor.seconds()
         process.send(self._line)
+
+    def _started(self, _: object) -> None:
+        self._starting = None
 
     def _ended(self, why: str) -> None:
         self._process = None
+        now_s = self._reactor.seconds()
+        if now_s - self._begun_s > RESTART_S_MAX:
+            self._backoff.succeeded()
+        self._backoff.failed(now_s)
         if self._line:
             log.warning("the process that ends the ZooKeeper session of a killed broker has ended (%s); restarting it", why)
-            self._again()
-
-    def _again(self) -> None:
-        self._timer = self._reactor.callLater(RESTART_S, self._start)
+            self._start()
 
 
 class _Process(ProcessProtocol):

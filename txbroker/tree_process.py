@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import signal
 import sys
 
@@ -43,7 +44,7 @@ def main(socket: str, file: str) -> int:
         return FAILED
     with contextlib.suppress(FileNotFoundError):
         os.unlink(socket)  # of a server that was killed: this process has the file open exclusively
-    server = TreeServer(trees, reactor)
+    server = TreeServer(trees, reactor, random.random)
     port = reactor.listenUNIX(socket, server, mode=SOCKET_MODE)
 
     async def end() -> None:

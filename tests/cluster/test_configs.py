@@ -11,9 +11,9 @@ from tests.support.fakes.losing_tree import LosingTree, Loss
 from tests.support.fakes.turns import Turns
 from txbroker.cluster import node_paths
 from txbroker.cluster.broker_ids import create_structure
-from txbroker.cluster.config_store import CHANGE_KEPT_S, RETRY_S, ConfigAdmin, ConfigObserver, ConfigWatcher
+from txbroker.cluster.config_store import CHANGE_KEPT_S, RETRY_S, RETRY_S_MAX, ConfigAdmin, ConfigObserver, ConfigWatcher
 from txbroker.cluster.node_paths import ALL_BROKERS, Entity, broker_entity, topic_entity
-from txbroker.cluster.tree.interface import ConnectionLost, Tree
+from txbroker.cluster.tree.interface import ConnectionLost, Refused, Tree
 from txbroker.cluster.tree.memory import MemoryTrees
 from txbroker.errors import BrokerError, ErrorCode
 
@@ -40,7 +40,7 @@ class ConfigHarness:
         return self.watcher_on(self.trees.session(), broker_id, observe)
 
     def watcher_on(self, tree: Tree, broker_id: int, observe: ConfigObserver) -> ConfigWatcher:
-        return ConfigWatcher(tree, broker_id, observe, self.clock)
+        return ConfigWatcher(tree, broker_id, observe, self.clock, lambda: 0.5)
 
     def set(self, entity: Entity, **properties: str) -> None:
         self.result(self.admin.change(entity, lambda before: {**before, **properties}))
@@ -273,3 +273,85 @@ def test_a_change_whose_write_is_lost(harness: ConfigHarness, loss: Loss, remove
         assert error.value.code == ErrorCode.NOT_CONTROLLER
     assert harness.result(harness.admin.read(client)) == (after if loss is Loss.ANSWER else before)
     assert len(harness.changes()) == changes + (loss is Loss.ANSWER)
+
+
+def let_pass(harness: ConfigHarness, seconds: float) -> None:
+    harness.clock.advance(seconds)
+    harness.turns.run()
+
+
+def test_a_change_whose_observer_fails_is_reported_again(harness: ConfigHarness, caplog: pytest.LogCaptureFixture) -> None:
+    failures = [KeyError("one"), KeyError("two"), KeyError("three")]
+
+    def observe(entity: Entity, properties: Mapping[str, str]) -> None:
+        if entity == TOPIC and failures:
+            raise failures.pop()
+        harness.received.append((entity, dict(properties)))
+
+    watcher = harness.watcher_on(harness.trees.session(), 1, observe)
+    harness.result(watcher.start())
+    harness.result(watcher.load_topics(["t"]))
+    harness.received.clear()
+    harness.set(TOPIC, a="1")
+    harness.set(broker_entity(1), b="2")
+    assert harness.received == [(broker_entity(1), {"b": "2"})], "the changes that follow take effect at once"
+    assert "the configuration at /config/topics/t cannot be applied, retrying: internal error: KeyError('three')" in caplog.text
+    let_pass(harness, RETRY_S)
+    harness.set(TOPIC, a="3")
+    let_pass(harness, RETRY_S_MAX)
+    assert harness.received[-1] == (TOPIC, {"a": "3"})
+    harness.received.clear()
+    let_pass(harness, RETRY_S_MAX)
+    assert harness.received == [] and not harness.clock.getDelayedCalls()
+
+
+def test_an_error_of_the_callback_after_changes_does_not_lose_the_call(harness: ConfigHarness) -> None:
+    watcher = harness.watcher()
+    harness.result(watcher.start())
+    calls: list[int] = []
+
+    def changed() -> None:
+        calls.append(len(calls))
+        if len(calls) == 1:
+            raise KeyError
+
+    watcher.on_changes(changed)
+    harness.set(ALL_BROKERS, a="1")
+    assert calls == [0] and harness.received[-1] == (ALL_BROKERS, {"a": "1"})
+    let_pass(harness, RETRY_S)
+    assert calls == [0, 1]
+    let_pass(harness, RETRY_S_MAX)
+    assert calls == [0, 1] and not harness.clock.getDelayedCalls()
+
+
+@pytest.mark.parametrize("refused", ["/config/topics/t", "/config/changes/config_change_0000000000", "/config/changes"])
+def test_a_read_that_the_store_refuses_is_repeated(harness: ConfigHarness, monkeypatch: pytest.MonkeyPatch, refused: str) -> None:
+    watcher = harness.watcher()
+    harness.result(watcher.start())
+    harness.result(watcher.load_topics(["t"]))
+    harness.received.clear()
+    session = watcher._tree
+    get, children = session.get, session.children
+
+    def or_refused(read: Any) -> Any:
+        return lambda path, **options: fail(Refused(path)) if path == refused else read(path, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(session, "get", or_refused(get))
+        patch.setattr(session, "children", or_refused(children))
+        harness.set(TOPIC, a="1")
+        harness.set(ALL_BROKERS, b="2")
+        let_pass(harness, RETRY_S)
+        assert (TOPIC, {"a": "1"}) not in harness.received
+        assert harness.received == ([(ALL_BROKERS, {"b": "2"})] if refused == TOPIC.path else [])
+    let_pass(harness, RETRY_S_MAX)
+    assert sorted(harness.received) == [(ALL_BROKERS, {"b": "2"}), (TOPIC, {"a": "1"})]
+
+
+def test_the_configurations_of_topics_that_cannot_be_read_are_named(harness: ConfigHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    watcher = harness.watcher()
+    harness.set(TOPIC, a="1")
+    get = watcher._tree.get
+    monkeypatch.setattr(watcher._tree, "get", lambda path: fail(Refused(path)) if path.endswith("/other") else get(path))
+    refused = harness.result(watcher.load_topics(["other", "t"]))
+    assert refused.keys() == {"other"} and watcher.topic("t") == {"a": "1"}

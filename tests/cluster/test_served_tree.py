@@ -44,7 +44,7 @@ class Served:
         self.clock = Clock()
         self.path = str(path)
         self.trees: Any = SqliteTrees(self.path, worker=self.turns.worker)
-        self.server = TreeServer(self.trees, self.clock)
+        self.server = TreeServer(self.trees, self.clock, lambda: 0.5)
 
     def session(self) -> Any:
         return self.result(connected(self.server, self.turns.call_soon))
@@ -135,13 +135,13 @@ class FullTrees(MemoryTrees):
 
 
 def test_the_end_of_a_session_is_tried_until_it_is_written(served: Served) -> None:
-    served.server = TreeServer(FullTrees(served.turns.call_soon), served.clock)
+    served.server = TreeServer(FullTrees(served.turns.call_soon), served.clock, lambda: 0.5)
     one, two = served.session(), served.session()
     served.result(one.create("/a", ephemeral=True))
     served.lose(one)
     for left in (["a"], ["a"], []):
         assert served.result(two.children("/")) == left
-        served.clock.advance(RETRY_S)
+        served.clock.advance(2 * RETRY_S)
         served.turns.run()
 
 
@@ -191,7 +191,7 @@ def test_a_server_that_sends_no_answer_is_left(served: Served, sent: bytes) -> N
 @given(st.binary(max_size=60))
 def test_any_bytes_leave_the_server_serving(sent: bytes) -> None:
     turns = Turns()
-    server = TreeServer(MemoryTrees(turns.call_soon), Clock())
+    server = TreeServer(MemoryTrees(turns.call_soon), Clock(), lambda: 0.5)
     good: Tree = turns.result(connected(server, turns.call_soon))
     bad: Any = turns.result(connected(server, turns.call_soon))
     bad.transport.write(len(sent).to_bytes(4, "big") + sent)
@@ -229,7 +229,7 @@ def refuse(reactor: Any) -> None:
 
 def test_a_session_is_opened_when_the_server_runs_again() -> None:
     reactor: Any = MemoryReactorClock()
-    opened = open_served_tree("/socket", reactor, timeout_s=10)
+    opened = open_served_tree("/socket", reactor, lambda: 0.5, timeout_s=10)
     refuse(reactor)
     reactor.advance(CONNECT_RETRY_S)
     lost = reactor.unixClients[-1][1].buildProtocol(None)
@@ -249,7 +249,7 @@ def test_a_session_is_opened_when_the_server_runs_again() -> None:
 def test_opening_a_session_can_be_cancelled() -> None:
     reactor: Any = MemoryReactorClock()
     for between_attempts in (False, True):
-        opened = open_served_tree("/socket", reactor, timeout_s=10)
+        opened = open_served_tree("/socket", reactor, lambda: 0.5, timeout_s=10)
         if between_attempts:
             refuse(reactor)
         failed: list[Failure] = []
@@ -262,7 +262,7 @@ def test_opening_a_session_can_be_cancelled() -> None:
 def test_a_server_that_does_not_run_again_in_time_is_an_error() -> None:
     reactor: Any = MemoryReactorClock()
     failed: list[Failure] = []
-    open_served_tree("/socket", reactor, timeout_s=10).addErrback(failed.append)
+    open_served_tree("/socket", reactor, lambda: 0.5, timeout_s=10).addErrback(failed.append)
     while not failed:
         refuse(reactor)
         reactor.advance(CONNECT_RETRY_S)

@@ -85,7 +85,7 @@ def harness(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Harness]
         stores = MemoryTrees(turns.call_soon)
         yield Harness(turns, lambda: succeed(stores.session()))
     elif request.param == "served":
-        server = TreeServer(SqliteTrees(str(tmp_path / "tree.sqlite"), worker=turns.worker), Clock())
+        server = TreeServer(SqliteTrees(str(tmp_path / "tree.sqlite"), worker=turns.worker), Clock(), lambda: 0.5)
         yield Harness(turns, lambda: connected(server, turns.call_soon))
     else:
         yield Harness(turns, lambda: succeed(open_sqlite_tree(str(tmp_path / "tree.sqlite"), worker=turns.worker)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 
 from txbroker.client_quotas.quotas import ClientQuotas
 from txbroker.cluster import node_paths
@@ -46,6 +47,15 @@ class DynamicConfigs:
         else:
             self._broker = properties
         self._config.set_dynamic(self._broker, self._default)
-        self._broker_changed()
-        for topic in self._topics():
-            self._reconfigure(topic)
+        self._apply([self._broker_changed, *(partial(self._reconfigure, topic) for topic in self._topics())])
+
+    def _apply(self, calls: Iterable[Callable[[], None]]) -> None:
+        """Make all calls, and raise the first error: one of a topic does not keep the change from the others."""
+        errors = []
+        for call in calls:
+            try:
+                call()
+            except Exception as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]

@@ -40,8 +40,8 @@ async def open_tree(world: World, config: BrokerConfig, directories: LogDirector
         from txbroker.cluster.tree.served_tree import open_served_tree  # a broker alone does not import them
         from txbroker.cluster.tree.session_tree import SessionTree
 
-        open_session = partial(open_served_tree, socket, world.reactor, timeout_s=CONNECT_S)
-        return SessionTree(await open_session(), open_session, lambda: None, world.reactor, None)
+        open_session = partial(open_served_tree, socket, world.reactor, world.random.random, timeout_s=CONNECT_S)
+        return SessionTree(await open_session(), open_session, lambda: None, world.reactor, None, world.random.random)
     if is_clustered(config):
         from txbroker.broker.zookeeper_sessions import open_zookeeper  # a broker alone does not import kazoo
 

@@ -173,7 +173,7 @@ class Broker:
             world.reactor, sample_count=config.int("quota.window.num"), sample_s=config.int("quota.window.size.seconds")
         )
         dynamic = DynamicConfigs(config, quotas)
-        configs = ConfigWatcher(tree, identity.broker_id, dynamic, world.reactor)
+        configs = ConfigWatcher(tree, identity.broker_id, dynamic, world.reactor, world.random.random)
         await configs.start()
         if isinstance(tree, SessionTree):
             tree.on_renewed(lambda session: self._session_renewed(session, configs))
@@ -259,7 +259,8 @@ class Broker:
 
     async def _load_logs(self, directories: LogDirectories, configs: ConfigWatcher, tree: Tree) -> None:
         self._topic_overrides = configs.topic
-        await configs.load_topics(await tree.children(node_paths.TOPICS))
+        for refused in (await configs.load_topics(await tree.children(node_paths.TOPICS))).values():
+            raise refused  # the default retention could delete the records of the topic
         world = self._world
         self._status.phase = Phase.LOADING
         await world.in_worker(lambda: directories.load(world.now_ms(), world.run_all, self._progress, lambda: self._interrupted))

@@ -31,7 +31,7 @@ async def open_zookeeper(world: World, config: BrokerConfig, directories: LogDir
     """The tree of `zookeeper.connect`; StartError. The log directories are locked."""
     counts = SessionCounts()
     sessions = ZooKeeperSessions(world, config, directories, counts)
-    return SessionTree(await sessions.open(), sessions.open, sessions.forget, world.reactor, counts)
+    return SessionTree(await sessions.open(), sessions.open, sessions.forget, world.reactor, counts, world.random.random)
 
 
 class ZooKeeperSessions:

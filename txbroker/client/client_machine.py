@@ -38,7 +38,7 @@ from txbroker.client.client_errors import (
     Unreachable,
 )
 from txbroker.client.client_security import ClientSecurity
-from txbroker.client.reconnect_backoff import ReconnectBackoff
+from txbroker.backoff import Backoff
 from txbroker.client.response_frames import RESPONSE_BYTES_MAX, ResponseFrames
 from txbroker.errors import ErrorCode, ProtocolError
 from txbroker.wire.codec import decode, encode
@@ -138,7 +138,7 @@ class ClientMachine(Generic[C]):
         self.address = address
         self.settings = settings
         self.state = State.DISCONNECTED
-        self.backoff = ReconnectBackoff(chance)
+        self.backoff = Backoff(chance)
         self.failure: ConnectionFailed | None = None
         self.versions: Mapping[int, VersionRange] = {}
         self.features: Mapping[str, int] = {}

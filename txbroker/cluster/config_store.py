@@ -8,11 +8,13 @@ new one names, and deletes old change nodes.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 
 from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
 
+from txbroker.backoff import Backoff
 from txbroker.clock import Clock
 from txbroker.cluster import node_paths
 from txbroker.cluster.node_data import MalformedNode, decode_config, decode_config_change, encode_config, encode_config_change
@@ -29,14 +31,14 @@ from txbroker.cluster.node_paths import (
 from txbroker.cluster.tree.interface import (
     DATA_SIZE_MAX,
     BadVersion,
-    ConnectionLost,
     Create,
     Delete,
     NodeExists,
     NoNode,
-    NoSpaceInStore,
     NotEmpty,
     Op,
+    Refused,
+    SessionExpired,
     Set,
     Stat,
     Tree,
@@ -46,12 +48,13 @@ from txbroker.cluster.tree.interface import (
 )
 from txbroker.cluster.tree.operations import for_admin, found, together, written
 from txbroker.errors import BrokerError, ErrorCode
+from txbroker.retrying import Say, retrying, warning
 
 log = logging.getLogger("txbroker.cluster")
 
 CHANGE_KEPT_S = 15 * 60.0  # Kafka's ZkNodeChangeNotificationListener
 
-RETRY_S = 1.0  # after changes could not be read
+RETRY_S, RETRY_S_MAX = 1.0, 10.0  # after changes could not be read, or an observer failed
 
 ConfigObserver = Callable[[Entity, Mapping[str, str]], None]
 
@@ -158,17 +161,23 @@ class ConfigWatcher:
         broker_id: int,
         observer: ConfigObserver,
         clock: Clock,
+        chance: Callable[[], float],
     ) -> None:
+        """`observer` is called again, with the newest configuration, until it has not failed. `chance` returns numbers from 0 to 1."""
         self._tree = tree
         self._own = (broker_entity(broker_id), ALL_BROKERS)
         self._observer = observer
         self._clock = clock
+        self._chance = chance
         self._topics: dict[str, dict[str, str]] = {}
         self._clients: set[Entity] = set()  # clients and users with a configuration
         self._seen_s: dict[str, float] = {}  # when this broker first saw each change node: the age at which it deletes them
+        self._unread: dict[str, None] = {}  # change nodes that were listed, in their order
+        self._repeated: set[Entity] = set()  # the observer has failed for them, or they could not be read
         self._reading = False
         self._read_again = False
         self._read_all = False  # every configuration, whether a change node names it or not
+        self._report_due = False  # `on_changes` is to be called
         self._changes_read: Callable[[], None] = lambda: None
 
     def start(self) -> Deferred[None]:
@@ -188,8 +197,11 @@ class ConfigWatcher:
         """The configuration of a topic that has been loaded; empty for any other."""
         return self._topics.get(name, {})
 
-    def load_topics(self, names: Iterable[str]) -> Deferred[None]:
-        """Read the configurations of topics before their logs are opened. From then on the observer is notified of their changes."""
+    def load_topics(self, names: Iterable[str]) -> Deferred[dict[str, Refused]]:
+        """Read the configurations of topics before their logs are opened. From then on the observer is notified of their changes.
+
+        Returns the topics whose configurations ZooKeeper does not let this broker read.
+        """
         return Deferred.fromCoroutine(self._load_topics(list(names)))
 
     def reread_topic(self, name: str) -> Deferred[None]:
@@ -201,62 +213,92 @@ class ConfigWatcher:
         self._topics.pop(name, None)
 
     async def _start(self) -> None:
-        await self._list_changes()  # changes that exist already are part of the configurations read next
+        await self._list_changes()
+        self._unread.clear()  # these changes are part of the configurations read next
         for entity in (*self._own, *await client_entities(self._tree)):
             await self._notify(entity)
 
-    async def _load_topics(self, names: list[str]) -> None:
+    async def _load_topics(self, names: list[str]) -> dict[str, Refused]:
         if not names:
-            return
+            return {}
         await self._tree.sync()  # another broker has written the configurations of new topics
-        configs = await together([Deferred.fromCoroutine(self._config(topic_entity(name))) for name in names])
-        self._topics.update(zip(names, configs, strict=True))
+        configs = await together([Deferred.fromCoroutine(self._config_or_refusal(topic_entity(name))) for name in names])
+        read = dict(zip(names, configs, strict=True))
+        self._topics.update((name, config) for name, config in read.items() if not isinstance(config, Refused))
+        return {name: config for name, config in read.items() if isinstance(config, Refused)}
 
-    async def _list_changes(self) -> list[str]:
-        """The new change nodes in order; sets the watch again."""
+    async def _config_or_refusal(self, entity: Entity) -> dict[str, str] | Refused:
+        try:
+            return await self._config(entity)
+        except Refused as error:
+            return error
+
+    async def _list_changes(self) -> None:
+        """Note the new change nodes in order; sets the watch again."""
         names = await self._tree.children(node_paths.CONFIG_CHANGES, watch=self._changed)
-        new = [name for name in names if name not in self._seen_s]
+        self._unread.update(dict.fromkeys(name for name in names if name not in self._seen_s))
         now_s = self._clock.seconds()
         self._seen_s = {name: self._seen_s.get(name, now_s) for name in names}
-        return new
 
     def _changed(self, _: WatchEvent) -> None:
         self._begin_reading()
 
     def _begin_reading(self) -> None:
-        if self._reading:
-            self._read_again = True
-            return
-        self._reading = True
-        Deferred.fromCoroutine(self._read_changes()).addErrback(lambda failure: log.error("config changes: %s", failure.getTraceback()))
+        self._read_again = True
+        if not self._reading:
+            self._reading = True
+            say = warning(log, "failed to read configuration changes, retrying: %s", TreeError)
+            self._repeat(self._read_changes, say, self._backoff()).addBoth(self._have_read)
+
+    def _have_read(self, _: object) -> None:
+        self._reading = False
+
+    def _backoff(self) -> Backoff:
+        return Backoff(self._chance, RETRY_S, RETRY_S_MAX)
+
+    def _repeat(self, work: Callable[[], Awaitable[None]], say: Say, backoff: Backoff) -> Deferred[None]:
+        """Do this until it succeeds, or the session ends: `renew` follows, which reads everything again."""
+        return Deferred.fromCoroutine(retrying(work, self._clock, backoff, say, final=(SessionExpired,))).addErrback(_expired)
 
     async def _read_changes(self) -> None:
-        unread: list[str] = []
+        self._read_again = True
+        while self._read_again:
+            self._read_again = False
+            await self._list_changes()
+            entities = {await self._changed_entity(name) for name in list(self._unread)} - {None}
+            if self._read_all:
+                entities.update(self._own, map(topic_entity, self._topics), self._clients, await client_entities(self._tree))
+            self._unread.clear()
+            self._read_all = False
+            self._report_due |= bool(entities)
+            for entity in sorted(entity for entity in entities if entity is not None):
+                await self._notify_or_repeat(entity)
+            if self._report_due:
+                self._changes_read()
+                self._report_due = False
+            await self._purge()  # fires the watch: the changes are listed again
+
+    async def _notify_or_repeat(self, entity: Entity) -> None:
+        """Notify the observer of one entity. If that fails it is repeated, and does not delay other changes."""
         try:
-            self._read_again = True
-            while self._read_again:
-                self._read_again = False
-                unread = await self._list_changes()
-                entities = {await self._changed_entity(name) for name in unread}
-                if self._read_all:
-                    entities.update(self._own, map(topic_entity, self._topics), self._clients, await client_entities(self._tree))
-                for entity in sorted(entity for entity in entities if entity is not None):
-                    await self._notify(entity)
-                if entities:
-                    self._changes_read()
-                unread = []
-                self._read_all = False
-                await self._purge()  # fires the watch: the changes are listed again
-        except ConnectionLost as error:
-            if not isinstance(error, NoSpaceInStore):  # which the tree has logged
-                log.warning("failed to read configuration changes, retrying: %s", error)
-            for name in unread:
-                del self._seen_s[name]
-            self._clock.callLater(RETRY_S, self._begin_reading)
-        except TreeError as error:
-            log.warning("stopped reading configuration changes: %s %s", type(error).__name__, error)
-        finally:
-            self._reading = False
+            await self._notify(entity)
+            self._repeated.discard(entity)
+        except SessionExpired:
+            self._read_all = True
+            raise
+        except Exception as error:
+            if entity not in self._repeated:
+                self._repeated.add(entity)
+                say = warning(log, f"the configuration at {entity.path} cannot be applied, retrying: %s", TreeError)
+                say(error)
+                backoff = self._backoff()
+                backoff.failed(self._clock.seconds())
+                repeated = self._repeat(partial(self._notify_again, entity), say, backoff)
+                repeated.addBoth(lambda _: self._repeated.discard(entity))
+
+    async def _notify_again(self, entity: Entity) -> None:
+        if entity in self._repeated:
+            await self._notify(entity)
 
     async def _changed_entity(self, name: str) -> Entity | None:
         path = f"{node_paths.CONFIG_CHANGES}/{name}"
@@ -284,9 +326,16 @@ class ConfigWatcher:
         return (await read_config(self._tree, entity))[0]
 
     async def _purge(self) -> None:
-        before_s = self._clock.seconds() - CHANGE_KEPT_S
-        for name in [name for name, seen_s in self._seen_s.items() if seen_s <= before_s]:
+        now_s = self._clock.seconds()
+        for name in [name for name, seen_s in self._seen_s.items() if seen_s <= now_s - CHANGE_KEPT_S]:
             try:
                 await self._tree.delete(f"{node_paths.CONFIG_CHANGES}/{name}")
             except NoNode:
                 continue  # deleted by another broker
+            except Refused as error:
+                log.warning("an old change node stays for another %.0f min: %s", CHANGE_KEPT_S / 60, error)
+                self._seen_s[name] = now_s
+
+
+def _expired(failure: Failure) -> None:
+    failure.trap(SessionExpired)

@@ -13,7 +13,7 @@ from twisted.internet.defer import Deferred, fail
 from twisted.python.failure import Failure
 
 from txbroker.client.client_errors import Closed, ConnectionFailed
-from txbroker.client.reconnect_backoff import ReconnectBackoff
+from txbroker.backoff import Backoff
 from txbroker.clock import Clock, DelayedCall
 from txbroker.cluster.controller.request_batch import ControllerRequest
 from txbroker.cluster.own_broker import OwnBroker
@@ -36,7 +36,7 @@ class PeerChannel:
         self._broker_id = broker_id
         self._link = link
         self._clock = clock
-        self._backoff = ReconnectBackoff(chance)
+        self._backoff = Backoff(chance)
         self._closed = False
         self._unreachable = False
         self._pause: Deferred[None] | None = None

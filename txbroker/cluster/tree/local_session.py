@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple, Protocol, TypeVar, cast
@@ -22,12 +21,11 @@ from txbroker.cluster.tree.interface import (
     Watcher,
     WatchEvent,
 )
-from txbroker.cluster.tree.watches import Watches, WatchKind
+from txbroker.cluster.tree.watches import Watches, WatchKind, call_watcher, report_expiry
 from txbroker.cluster.tree.znodes import Overlay
 
 T = TypeVar("T")
 Operation = Callable[[Overlay], T]
-log = logging.getLogger("txbroker.cluster")
 
 
 class Watch(NamedTuple):
@@ -120,8 +118,7 @@ class Session:
     def expire(self) -> None:
         """Report that the store has expired the session."""
         self.forget()
-        for callback in self._expired_callbacks:
-            callback()
+        report_expiry(self._expired_callbacks)
 
     def add_watch(self, watch: Watch) -> None:
         """Set a watch, for the store."""
@@ -133,12 +130,8 @@ class Session:
         return [partial(self._notify, watcher, event) for watcher in self._watches.trigger(event)]
 
     def _notify(self, watcher: Watcher, event: WatchEvent) -> None:
-        if self._over:
-            return
-        try:
-            watcher(event)
-        except Exception:
-            log.exception("the watcher of %s failed for event %s", event.path, event.type.name)
+        if not self._over:
+            call_watcher(watcher, event)
 
     def one(self, op: Op) -> Deferred[OpResult]:
         """Perform one operation; its error has no `index`."""

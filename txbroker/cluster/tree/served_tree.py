@@ -5,16 +5,17 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from twisted.internet.defer import CancelledError, Deferred, fail, succeed
 from twisted.internet.endpoints import UNIXClientEndpoint
 from twisted.internet.error import ConnectError, ConnectingCancelledError
 from twisted.internet.protocol import Factory, connectionDone
-from twisted.internet.task import deferLater
 from twisted.protocols.basic import Int32StringReceiver
 from twisted.python.failure import Failure
 
+from txbroker.backoff import Backoff
 from txbroker.cluster.tree.interface import (
     ANY_VERSION,
     ConnectionLost,
@@ -44,31 +45,28 @@ from txbroker.cluster.tree.served_messages import (
     from_result,
     to_struct,
 )
-from txbroker.cluster.tree.watches import Watches, WatchKind
+from txbroker.cluster.tree.watches import Watches, WatchKind, call_watcher, report_expiry
 from txbroker.errors import ProtocolError, StartError
+from txbroker.retrying import retrying
 
 T = TypeVar("T")
 
-RETRY_S = 0.2  # after a connection that was refused
+RETRY_S, RETRY_S_MAX = 0.2, 1.0  # after a connection that was refused
 
 log = logging.getLogger("txbroker.cluster")
 
 
-def open_served_tree(path: str, reactor: Any, *, timeout_s: float) -> Deferred[ServedTree]:
-    """A session with the server at this socket; StartError if none answers in this time. A server that has ended is started again."""
+def open_served_tree(path: str, reactor: Any, chance: Callable[[], float], *, timeout_s: float) -> Deferred[ServedTree]:
+    """A session with the server at this socket; StartError if none answers in this time. A server that has ended is started again.
+
+    `chance` returns numbers from 0 to 1.
+    """
     end_s = reactor.seconds() + timeout_s
-
-    async def connect() -> ServedTree:
-        while True:
-            left_s = end_s - reactor.seconds()
-            try:
-                return await _connect(path, reactor, left_s)
-            except StartError:
-                if left_s <= RETRY_S:
-                    raise
-            await deferLater(reactor, RETRY_S)
-
-    return Deferred.fromCoroutine(connect())
+    backoff = Backoff(chance, RETRY_S, RETRY_S_MAX)
+    say = partial(log.debug, "cannot open a session with the server of the metadata, retrying: %s")  # the caller reports the last failure
+    return Deferred.fromCoroutine(
+        retrying(lambda: _connect(path, reactor, end_s - reactor.seconds()), reactor, backoff, say, until_s=end_s)
+    )
 
 
 async def _connect(path: str, reactor: Any, timeout_s: float) -> ServedTree:
@@ -248,8 +246,7 @@ class ServedTree(Int32StringReceiver):
         waiting, self._waiting = self._waiting, deque()
         if not closed:
             log.warning("the connection to the server of the metadata is lost: %s", reason.getErrorMessage())
-            for callback in self._expired_callbacks:
-                callback()
+            report_expiry(self._expired_callbacks)
         for one in waiting:
             one.result.errback(ConnectionLost(one.path))
 
@@ -267,10 +264,7 @@ class ServedTree(Int32StringReceiver):
         for watcher in self._watches.trigger(event):
             if self._over:
                 return
-            try:
-                watcher(event)
-            except Exception:
-                log.exception("the watcher of %s failed for event %s", event.path, event.type.name)
+            call_watcher(watcher, event)
 
 
 def _results(received: TreeFrame) -> list[OpResult]:

@@ -10,20 +10,24 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from twisted.internet.defer import CancelledError, Deferred, succeed
-from twisted.internet.task import deferLater
 from twisted.python.failure import Failure
 
+from txbroker.backoff import Backoff
 from txbroker.clock import Clock
-from txbroker.cluster.tree.interface import ANY_VERSION, Op, OpResult, SessionExpired, Stat, Tree, Watcher
+from txbroker.cluster.tree.interface import ANY_VERSION, Op, OpResult, SessionExpired, Stat, Tree, TreeError, Watcher
 from txbroker.errors import StartError
+from txbroker.retrying import retrying, warning
 
 log = logging.getLogger("txbroker.zookeeper")
 
-RETRY_S = 1.0  # after a session could not be opened
+RETRY_S, RETRY_S_MAX = 1.0, 10.0  # after a session could not be opened, or not be taken into use
 
 LATENCIES_KEPT = 1024
+
+T = TypeVar("T")
 
 Renewed = Callable[[Tree], Awaitable[None]]
 
@@ -50,42 +54,46 @@ class SessionTree:
         closed: Callable[[], None],
         clock: Clock,
         counts: SessionCounts | None,
+        chance: Callable[[], float],
     ) -> None:
-        """`session` is open. `open_next` opens another one; StartError if no server answers. `closed` is called after the last one.
+        """`session` is open. `open_next` opens another one, and is called again when it fails. `closed` is called after the last one.
 
-        `counts`: of sessions with ZooKeeper.
+        `counts`: of sessions with ZooKeeper. `chance` returns numbers from 0 to 1.
         """
         self.session = session
         self.counts = counts
         self._notify_closed = closed
         self._open_next = open_next
         self._clock = clock
+        self._chance = chance
         self._renewed: Renewed = _nothing
         self._renewing: Deferred[None] = succeed(None)
         self._closed = False
         session.on_expired(self._session_expired)
 
     def on_renewed(self, renewed: Renewed) -> None:
-        """Call with each new session, not with the first one. SessionExpired of it is ignored: the session after that is reported too."""
+        """Call with each new session, not with the first one; again after an error of it, with a back-off, while the session lasts."""
         self._renewed = renewed
 
     def _session_expired(self) -> None:
         if not self._closed:
-            self._renewing = Deferred.fromCoroutine(self._renew()).addErrback(_ended)
+            self._renewing.cancel()  # it may wait to use the session that has ended
+            self._renewing = Deferred.fromCoroutine(self._renew()).addErrback(_cancelled)
 
     async def _renew(self) -> None:
-        session = await self._next_session()
+        session = await self._repeated(self._open_next, "cannot open a ZooKeeper session, retrying: %s")
         self.session = session
         session.on_expired(self._session_expired)
-        await self._renewed(session)
+        await self._repeated(lambda: self._renewed(session), "this broker cannot use its new ZooKeeper session yet, retrying: %s")
 
-    async def _next_session(self) -> Tree:
-        while True:
-            try:
-                return await self._open_next()
-            except StartError as error:
-                log.warning("No new session: %s Trying again.", error)
-            await deferLater(self._clock, RETRY_S)  # type: ignore[arg-type]
+    async def _repeated(self, work: Callable[[], Awaitable[T]], line: str) -> T:
+        say = warning(log, line, StartError, TreeError)
+
+        def say_unless_expired(error: Exception) -> None:
+            if not isinstance(error, SessionExpired):  # the next session follows
+                say(error)
+
+        return await retrying(work, self._clock, Backoff(self._chance, RETRY_S, RETRY_S_MAX), say_unless_expired)
 
     # Operations
 
@@ -145,10 +153,9 @@ async def _nothing(_: Tree) -> None:
     pass
 
 
-def _ended(failure: Failure) -> None:
-    if not failure.check(SessionExpired, CancelledError):
-        log.error("internal error after the renewal of the session: %s", failure.getTraceback())
-
-
 def _over(failure: Failure) -> None:
     failure.trap(SessionExpired)
+
+
+def _cancelled(failure: Failure) -> None:
+    failure.trap(CancelledError)

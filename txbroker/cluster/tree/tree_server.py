@@ -16,8 +16,9 @@ from twisted.internet.task import deferLater
 from twisted.protocols.basic import Int32StringReceiver
 from twisted.python.failure import Failure
 
+from txbroker.backoff import Backoff
 from txbroker.clock import Clock
-from txbroker.cluster.tree.interface import ConnectionLost, TreeError, WatchEvent
+from txbroker.cluster.tree.interface import TreeError, WatchEvent
 from txbroker.cluster.tree.local_session import Session
 from txbroker.cluster.tree.served_messages import (
     FRAME_BYTES_MAX,
@@ -34,8 +35,9 @@ from txbroker.cluster.tree.served_messages import (
 )
 from txbroker.errors import ProtocolError
 from txbroker.names import amount
+from txbroker.retrying import retrying, warning
 
-RETRY_S = 1.0  # after the end of a session could not be written
+RETRY_S, RETRY_S_MAX = 1.0, 10.0  # after the end of a session could not be written
 LOOK_S = 0.05  # how often the sessions are looked at while their end is waited for
 
 log = logging.getLogger("txbroker.cluster")
@@ -56,9 +58,11 @@ class TreeServer(Factory):
 
     noisy = False
 
-    def __init__(self, trees: Trees, clock: Clock) -> None:
+    def __init__(self, trees: Trees, clock: Clock, chance: Callable[[], float]) -> None:
+        """`chance` returns numbers from 0 to 1."""
         self._trees = trees
         self._clock = clock
+        self._chance = chance
         self._sessions: set[Session] = set()  # from their connections on, until the file has their end or the disk is full
 
     def buildProtocol(self, addr: Any) -> _Connection:
@@ -78,11 +82,9 @@ class TreeServer(Factory):
 
     def _end(self, session: Session) -> None:
         session.forget()
-        self._trees.end(session).addErrback(self._not_ended, session).addCallback(lambda _: self._sessions.discard(session))
-
-    def _not_ended(self, failure: Failure, session: Session) -> None:
-        failure.trap(ConnectionLost)
-        self._clock.callLater(RETRY_S, self._end, session)
+        say = warning(log, "the end of the session of a process cannot be written, retrying: %s", TreeError)
+        ended = retrying(lambda: self._trees.end(session), self._clock, Backoff(self._chance, RETRY_S, RETRY_S_MAX), say)
+        Deferred.fromCoroutine(ended).addCallback(lambda _: self._sessions.discard(session))
 
 
 class _Connection(Int32StringReceiver):

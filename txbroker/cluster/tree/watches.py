@@ -1,10 +1,14 @@
-"""The one-shot watches of one session."""
+"""The one-shot watches of one session, and the calls of watchers and of callbacks at its end: an error of one does not stop the others."""
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable, Iterable
 from enum import Enum
 
 from txbroker.cluster.tree.interface import EventType, Watcher, WatchEvent
+
+log = logging.getLogger("txbroker.cluster")
 
 
 class WatchKind(Enum):
@@ -46,3 +50,20 @@ class Watches:
     def clear(self) -> None:
         """Remove all watches."""
         self._set.clear()
+
+
+def call_watcher(watcher: Watcher, event: WatchEvent) -> None:
+    """Pass the event to a watcher."""
+    try:
+        watcher(event)
+    except Exception:
+        log.exception("internal error: the watcher of %s failed for event %s", event.path, event.type.name)
+
+
+def report_expiry(callbacks: Iterable[Callable[[], None]]) -> None:
+    """Call all callbacks of `Tree.on_expired`."""
+    for callback in list(callbacks):
+        try:
+            callback()
+        except Exception:
+            log.exception("internal error: a callback at the end of a session failed")

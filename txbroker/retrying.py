@@ -1,0 +1,64 @@
+"""Work that is done again until it succeeds: the one loop under sessions, child processes, and observers of the metadata."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from twisted.internet.defer import CancelledError
+from twisted.internet.task import deferLater
+
+from txbroker.backoff import Backoff
+from txbroker.clock import Clock
+
+T = TypeVar("T")
+Say = Callable[[Exception], object]
+
+
+async def retrying(
+    work: Callable[[], Awaitable[T]],
+    clock: Clock,
+    backoff: Backoff,
+    say: Say,
+    *,
+    final: tuple[type[Exception], ...] = (),
+    until_s: float = math.inf,
+) -> T:
+    """The result of `work`, which is called again after each exception, when `backoff` permits it.
+
+    `say` receives the first failure in succession, the second, the fourth, the eighth and so on. An error of `final` is raised, and so is
+    one after which the next attempt would begin after `until_s` (of the clock). To end the loop cancel the Deferred that runs it.
+
+    The caller reports success to the back-off: work that only begins something has not succeeded yet.
+    """
+    while True:
+        wait_s = backoff.wait_s(clock.seconds())
+        if wait_s > 0:
+            await deferLater(clock, wait_s)  # type: ignore[arg-type]
+        try:
+            return await work()
+        except CancelledError:
+            raise
+        except final:
+            raise
+        except Exception as error:
+            now_s = clock.seconds()
+            backoff.failed(now_s)
+            if now_s + backoff.wait_s(now_s) > until_s:
+                raise
+            if backoff.failures.bit_count() == 1:
+                say(error)
+
+
+def warning(log: logging.Logger, line: str, *expected: type[Exception]) -> Say:
+    """Writes a log line, which has one `%s`: a warning for an expected error, and for another one, a defect, an error with a traceback."""
+
+    def say(error: Exception) -> None:
+        if isinstance(error, expected):
+            log.warning(line, error)
+        else:
+            log.error(line, f"internal error: {error!r}", exc_info=error)
+
+    return say
