@@ -17,6 +17,7 @@ from tests.support.fakes.faulty_disk import WRITES
 from txbroker.cluster.image import FULL
 from txbroker.cluster.own_broker import PARTITIONS_PER_TURN, RETRY_S, ROLES_PER_TURN, OwnBroker
 from txbroker.cluster.partition import Partition
+from txbroker.cluster.tree.interface import Refused
 from txbroker.errors import BrokerError, ErrorCode, StorageError
 from txbroker.names import TopicPartition
 from txbroker.wire.messages.leader_and_isr import (
@@ -31,10 +32,13 @@ OTHER_ID = bytes(range(1, 17))
 
 
 class Configs:
-    """Knows that no topic has a configuration of its own."""
+    """Knows that no topic has a configuration of its own. `refused`: topics whose configurations cannot be read."""
 
-    def load_topics(self, names: Iterable[str]) -> Deferred[None]:
-        return succeed(None)
+    def __init__(self) -> None:
+        self.refused: dict[str, Refused] = {}
+
+    def load_topics(self, names: Iterable[str]) -> Deferred[dict[str, Refused]]:
+        return succeed({name: self.refused[name] for name in names if name in self.refused})
 
 
 class OwnBrokerHarness:
@@ -43,11 +47,12 @@ class OwnBrokerHarness:
         self.clock = Clock()
         self.epoch = -1
         self.asked_again: list[float] = []
-        configs: Any = Configs()
+        self.configs: Any = Configs()
         self.image = self.harness.image
         self.own = OwnBroker(
-            self.harness.replicas, self.image, configs, lambda: NOW, lambda changes: None, self.clock, lambda: self.epoch, self._ask_again
-        )
+            self.harness.replicas, self.image, self.configs, lambda: NOW, lambda changes: None, self.clock, lambda: self.epoch,
+            self._ask_again,
+        )  # fmt: skip
         self.answers: list[Any] = []
 
     def _ask_again(self) -> None:
@@ -187,3 +192,20 @@ def test_a_role_in_a_directory_that_is_offline_is_not_asked_for_again(own: OwnBr
     assert own.answers.pop().topics[0].partition_errors[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
     own.clock.advance(2 * RETRY_S)
     assert own.asked_again == []
+
+
+def test_a_topic_whose_configuration_cannot_be_read_does_not_stop_the_others(
+    own: OwnBrokerHarness, caplog: pytest.LogCaptureFixture
+) -> None:
+    own.configs.refused["t"] = Refused("/config/topics/t")
+    own.lead(("t", TOPIC_ID, 1), ("u", OTHER_ID, 1))
+    own.clock.advance(0)
+    codes = {topic.topic_id: topic.partition_errors[0].error_code for topic in own.answers.pop().topics}
+    assert codes == {TOPIC_ID: ErrorCode.UNKNOWN_SERVER_ERROR, OTHER_ID: ErrorCode.NONE}
+    assert own.harness.replicas.find("t", 0) is None, "the default retention could delete its records"
+    assert "topic t is not served: its configuration cannot be read, retrying: Refused at /config/topics/t" in caplog.text
+    own.clock.advance(RETRY_S)
+    assert len(own.asked_again) == 1
+    own.configs.refused.clear()
+    own.lead(("t", TOPIC_ID, 1))
+    assert own.answers.pop().topics[0].partition_errors[0].error_code == ErrorCode.NONE

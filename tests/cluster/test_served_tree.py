@@ -23,12 +23,13 @@ from txbroker.cluster.tree.interface import (
     NodeExists,
     NoSpaceInStore,
     SessionExpired,
+    TooLarge,
     Tree,
     WatchEvent,
 )
 from txbroker.cluster.tree.local_session import Session
 from txbroker.cluster.tree.memory import MemoryTrees
-from txbroker.cluster.tree.served_messages import FRAME_BYTES_MAX, Asks, Says, TreeOp, TreeRequest, frame, framed
+from txbroker.cluster.tree.served_messages import FRAME_BYTES_MAX, MessageKind, RequestKind, TreeOp, TreeRequest, frame, framed
 from txbroker.cluster.tree.served_tree import RETRY_S as CONNECT_RETRY_S
 from txbroker.cluster.tree.served_tree import open_served_tree
 from txbroker.cluster.tree.sqlite import SqliteTrees
@@ -145,8 +146,8 @@ def test_the_end_of_a_session_is_tried_until_it_is_written(served: Served) -> No
         served.turns.run()
 
 
-def request(asks: int, *ops: TreeOp) -> bytes:
-    return framed(TreeRequest(asks=asks, path="/", watch=False, ops=list(ops)))
+def request(kind: int, *ops: TreeOp) -> bytes:
+    return framed(TreeRequest(kind=kind, path="/", watch=False, ops=list(ops)))
 
 
 def op(kind: int, path: str = "/x", data: bytes | None = None) -> TreeOp:
@@ -159,11 +160,10 @@ BAD = [
     (FRAME_BYTES_MAX + 1).to_bytes(4, "big"),
     b"\xff" * 8,
     request(99),
-    request(Asks.ONE),
-    request(Asks.ONE, op(1), op(1)),
-    request(Asks.ONE, op(77)),
-    request(Asks.ONE, op(1, "no path")),
-    request(Asks.ONE, op(1, data=bytes(2 << 20))),
+    request(RequestKind.ONE),
+    request(RequestKind.ONE, op(1), op(1)),
+    request(RequestKind.ONE, op(77)),
+    request(RequestKind.ONE, op(1, "no path")),
 ]
 
 
@@ -177,7 +177,16 @@ def test_a_process_that_sends_no_request_is_disconnected(served: Served, sent: b
     assert served.result(good.children("/")) == []
 
 
-@pytest.mark.parametrize("sent", [b"\0\0\0\1x", frame(Says.EVENT, 99, "/"), frame(Says.RESULT), b"\xff" * 8])
+def test_an_error_of_the_store_reaches_the_process_with_its_text(served: Served) -> None:
+    """The sessions of the processes check the size, too: these bytes come from another one."""
+    session = served.session()
+    result: Deferred[Any] = session._send(TreeRequest(kind=RequestKind.ONE, path="/x", watch=False, ops=[op(1, data=bytes(2 << 20))]), "/",
+                                          lambda received: received)  # fmt: skip
+    with pytest.raises(TooLarge, match="2097152 bytes exceed the maximum size of a node .*, /x"):
+        served.result(result)
+
+
+@pytest.mark.parametrize("sent", [b"\0\0\0\1x", frame(MessageKind.EVENT, 99, "/"), frame(MessageKind.RESULT), b"\xff" * 8])
 def test_a_server_that_sends_no_answer_is_left(served: Served, sent: bytes) -> None:
     tree = served.session()
     expired: list[bool] = []
@@ -235,10 +244,10 @@ def test_a_session_is_opened_when_the_server_runs_again() -> None:
     lost = reactor.unixClients[-1][1].buildProtocol(None)
     lost.makeConnection(StringTransport())
     lost.connectionLost(Failure(ConnectionRefusedError()))
-    reactor.advance(CONNECT_RETRY_S)
+    reactor.advance(2 * CONNECT_RETRY_S)
     session = reactor.unixClients[-1][1].buildProtocol(None)
     session.makeConnection(StringTransport())
-    session.dataReceived(frame(Says.SESSION, 7))
+    session.dataReceived(frame(MessageKind.SESSION, 7))
     assert len(reactor.unixClients) == 3
     tree: list[Any] = []
     opened.addCallback(tree.append)

@@ -38,6 +38,7 @@ from txbroker.cluster.tree.interface import (
     SessionExpired,
     Set,
     Stat,
+    TooLarge,
     Tree,
     TreeError,
     WatchEvent,
@@ -234,7 +235,7 @@ def test_invalid_paths_are_refused(harness: Harness, path: str) -> None:
 def test_data_has_a_limit(harness: Harness) -> None:
     tree, result = harness.tree, harness.result
     result(tree.create("/a", bytes(DATA_SIZE_MAX)))
-    with pytest.raises(ValueError, match="exceed the maximum size of a node"):
+    with pytest.raises(TooLarge, match=r"exceed the maximum size of a node \(\d+\), /a"):
         result(tree.set("/a", bytes(DATA_SIZE_MAX + 1)))
 
 

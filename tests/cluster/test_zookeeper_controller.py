@@ -66,7 +66,7 @@ def test_a_topic_of_ten_thousand_partitions(zookeeper: str) -> None:
     threads.run_until(lambda: not admin.is_deleting(NAME))
     assert threads.result(successor.exists(node_paths.state(TopicPartition(NAME, PARTITIONS - 1)))) is None
     assert threads.result(successor.children(node_paths.TOPICS)) == []
-    assert successor._counts.disconnects == 0
+    assert successor._session._counts.disconnects == 0
     for broker in cluster.brokers.values():
         with suppress(SessionExpired):  # on a loaded machine that of the broker that only waits may have ended
             threads.result(broker.tree.close())

@@ -16,9 +16,10 @@ from tests.support.kafka import ZooKeeperProcess
 from tests.support.server import HOST, free_port
 from tests.support.waiting import PATIENCE_S, until
 from tests.support.zookeeper_threads import QueuedThreads
-from txbroker.cluster.tree.interface import ConnectionLost, Create, EventType, NoNode, SessionExpired, TreeError, WatchEvent
+from txbroker.cluster.tree.interface import ConnectionLost, Create, EventType, NoNode, SessionExpired, TooLarge, TreeError, WatchEvent
 from txbroker.cluster.tree.multi_read import MultiRead
-from txbroker.cluster.tree.zookeeper import ZooKeeperTree, end_session, open_zookeeper_tree
+from txbroker.cluster.tree.zookeeper import ZooKeeperTree, open_zookeeper_tree
+from txbroker.cluster.tree.zookeeper_session import end_session
 from txbroker.errors import StartError
 
 pytestmark = pytest.mark.process
@@ -177,7 +178,7 @@ def test_a_session_that_expires(threads: QueuedThreads, opening: Opening, proxy:
     def has_stopped() -> bool:
         """Whether kazoo's thread has ended. The tree does not know of the expiry yet, since the test does not run its calls."""
         waiting.append(tree.create(f"/late{len(waiting)}"))
-        stopped: bool = tree._session._client._connection.connection_stopped.is_set()
+        stopped: bool = tree._session._client._client._connection.connection_stopped.is_set()
         return stopped
 
     until(has_stopped, "kazoo stops at the expiry", timeout_s=20)
@@ -244,13 +245,13 @@ def test_a_session_ends_while_the_reactor_hangs(threads: QueuedThreads, opening:
     threads.result(tree.create("/mine", ephemeral=True))
     other = KazooClient(zookeeper)
     other.start(timeout=PATIENCE_S)
-    client = tree._session._client
+    client = tree._session._client._client
     until(lambda: client._has_skipped, "a ping is skipped")
     threads.run_until(lambda: client._is_reached)
     threads.result(tree.exists("/mine"))
     assert other.exists("/mine").ephemeralOwner == tree.session_id
     until(lambda: other.exists("/mine") is None, "the session has ended")
-    threads.run_until(lambda: tree._over)
+    threads.run_until(lambda: tree._session.over)
     other.stop()
     other.close()
 
@@ -267,7 +268,7 @@ def test_a_server_that_does_not_answer_leaves_time_for_the_next(
         session = tree.session_id
         for count in range(1, 5):
             proxy.cut()
-            threads.run_until(lambda count=count: tree._counts.disconnects == count)
+            threads.run_until(lambda count=count: tree._session._counts.disconnects == count)
             proxy.restore()
             assert threads.result(tree.exists("/")) is not None
         assert tree.session_id == session
@@ -285,8 +286,8 @@ def test_a_list_of_many_long_names(threads: QueuedThreads, opening: Opening, zoo
 def test_requests_that_are_too_large(threads: QueuedThreads, opening: Opening, zookeeper: str) -> None:
     """ZooKeeper closes the connection of such a request, again with each retry."""
     tree = opening(zookeeper)
-    with pytest.raises(ValueError, match=r"has 1\d+ bytes, more than ZooKeeper's jute.maxbuffer; split it"):
-        tree.multi([Create(f"/n{index}", bytes(300_000)) for index in range(4)])
+    with pytest.raises(TooLarge, match=r"has 1\d+ bytes, more than ZooKeeper's jute.maxbuffer; split it"):
+        threads.result(tree.multi([Create(f"/n{index}", bytes(300_000)) for index in range(4)]))
     threads.result(tree.multi([Create(f"/n{index}", bytes(300_000)) for index in range(3)]))
     assert failed(threads, tree.get("/n3")) is NoNode
 

@@ -16,7 +16,7 @@ from simulation.scheduler import Scheduler
 from simulation.workers import SimulatedWorkers
 from tests.fakes.service_world import ServiceWorld
 from tests.support.zookeeper_threads import QueuedThreads
-from txbroker.cluster.tree.zookeeper import Threads
+from txbroker.cluster.tree.zookeeper_session import Threads
 
 
 class Kind(Protocol):

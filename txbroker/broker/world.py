@@ -21,7 +21,7 @@ from txbroker.transport.interfaces import Ports
 from txbroker.transport.limits import Limits
 
 if TYPE_CHECKING:
-    from txbroker.cluster.tree.zookeeper import OpenSession, Threads  # a broker alone does not import kazoo
+    from txbroker.cluster.tree.zookeeper_session import OpenSession, Threads  # a broker alone does not import kazoo
     from txbroker.cluster.tree.zookeeper_tls import TlsSettings
 
 

@@ -14,7 +14,8 @@ from functools import partial
 from txbroker.broker.world import World
 from txbroker.cluster.tree.kazoo_session import Credentials, KazooSession, Outage
 from txbroker.cluster.tree.session_tree import SessionCounts, SessionTree
-from txbroker.cluster.tree.zookeeper import OpenSession, ZooKeeperTree, end_session, open_zookeeper_tree
+from txbroker.cluster.tree.zookeeper import ZooKeeperTree, open_zookeeper_tree
+from txbroker.cluster.tree.zookeeper_session import OpenSession, end_session
 from txbroker.cluster.tree.zookeeper_tls import TlsSettings
 from txbroker.config.resolve import BrokerConfig
 from txbroker.config.zookeeper_address import parse_zookeeper_address

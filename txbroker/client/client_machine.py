@@ -27,6 +27,7 @@ from itertools import islice
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from txbroker import __version__
+from txbroker.backoff import Backoff
 from txbroker.client.client_errors import (
     AuthenticationExpected,
     Closed,
@@ -38,7 +39,6 @@ from txbroker.client.client_errors import (
     Unreachable,
 )
 from txbroker.client.client_security import ClientSecurity
-from txbroker.backoff import Backoff
 from txbroker.client.response_frames import RESPONSE_BYTES_MAX, ResponseFrames
 from txbroker.errors import ErrorCode, ProtocolError
 from txbroker.wire.codec import decode, encode

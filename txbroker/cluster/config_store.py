@@ -200,7 +200,7 @@ class ConfigWatcher:
     def load_topics(self, names: Iterable[str]) -> Deferred[dict[str, Refused]]:
         """Read the configurations of topics before their logs are opened. From then on the observer is notified of their changes.
 
-        Returns the topics whose configurations ZooKeeper does not let this broker read.
+        Returns the topics without a configuration, because the store does not let this broker read it.
         """
         return Deferred.fromCoroutine(self._load_topics(list(names)))
 
@@ -225,7 +225,7 @@ class ConfigWatcher:
         configs = await together([Deferred.fromCoroutine(self._config_or_refusal(topic_entity(name))) for name in names])
         read = dict(zip(names, configs, strict=True))
         self._topics.update((name, config) for name, config in read.items() if not isinstance(config, Refused))
-        return {name: config for name, config in read.items() if isinstance(config, Refused)}
+        return {name: config for name, config in read.items() if isinstance(config, Refused) and name not in self._topics}
 
     async def _config_or_refusal(self, entity: Entity) -> dict[str, str] | Refused:
         try:

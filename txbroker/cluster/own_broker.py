@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import logging
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 from twisted.internet.defer import Deferred, fail, succeed
 
@@ -15,7 +16,13 @@ from txbroker.cluster.image import FULL, ClusterImage, ImageChanges
 from txbroker.cluster.replicas import Replicas
 from txbroker.cluster.tree.interface import ConnectionLost, SessionExpired
 from txbroker.errors import BrokerError, ErrorCode
-from txbroker.wire.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse, LeaderAndIsrTopicError, LeaderAndIsrTopicState
+from txbroker.wire.messages.leader_and_isr import (
+    LeaderAndIsrPartitionError,
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    LeaderAndIsrTopicError,
+    LeaderAndIsrTopicState,
+)
 from txbroker.wire.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
 from txbroker.wire.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
 from txbroker.wire.schema import Response
@@ -25,7 +32,9 @@ from txbroker.wire.schema import Response
 PARTITIONS_PER_TURN = 8
 ROLES_PER_TURN = 96
 
-RETRY_S = 5.0  # after a role failed because the disk is full
+RETRY_S = 5.0  # after a role failed because the disk is full, or the configuration of a topic cannot be read
+
+log = logging.getLogger("txbroker.cluster")
 
 
 class OwnBroker:
@@ -61,6 +70,7 @@ class OwnBroker:
         self._ask_again = ask_again
         self._replicas_changed = replicas_changed
         self._retry: DelayedCall | None = None
+        self._unserved: set[str] = set()  # topics whose configurations could not be read, in the last request
         self._stopped = False
 
     def stop(self) -> None:
@@ -95,11 +105,18 @@ class OwnBroker:
     async def _leader_and_isr(self, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
         try:
             # A log is opened with the configuration of its topic.
-            await self._configs.load_topics(self._new_topics(request))
+            refused = await self._configs.load_topics(self._new_topics(request))
         except (ConnectionLost, SessionExpired) as error:
             raise BrokerError(ErrorCode.BROKER_NOT_AVAILABLE, f"the configurations of new topics cannot be read: {error}") from error
         topics: dict[str, LeaderAndIsrTopicError] = {}
-        for part in self._parts(request):
+        for unserved in (topic for topic in request.topic_states if topic.topic_name in refused):
+            name = unserved.topic_name
+            if name not in self._unserved:
+                log.error("topic %s is not served: its configuration cannot be read, retrying: %s", name, refused[name])
+            topics[name] = _refusal(unserved)
+            self._retry_later()
+        self._unserved = set(refused)
+        for part in self._parts(request, refused):
             if topics:
                 await self._yield_to_others()
             response = self._replicas.leader_and_isr(part, self._now_ms())
@@ -129,11 +146,13 @@ class OwnBroker:
         if self._stopped:
             raise BrokerError(ErrorCode.BROKER_NOT_AVAILABLE, "this broker is stopping")
 
-    def _parts(self, request: LeaderAndIsrRequest) -> Iterator[LeaderAndIsrRequest]:
-        """The request, divided into what is carried out in one turn; unchanged if it has no partitions."""
+    def _parts(self, request: LeaderAndIsrRequest, refused: Collection[str]) -> Iterator[LeaderAndIsrRequest]:
+        """The request without the refused topics, divided into what is carried out in one turn."""
         part: dict[int, LeaderAndIsrTopicState] = {}
         room = ROLES_PER_TURN
         for topic in request.topic_states:
+            if topic.topic_name in refused:
+                continue
             for state in topic.partition_states:
                 if room <= 0:
                     yield _part(request, part)
@@ -167,6 +186,12 @@ class OwnBroker:
         if request.type == FULL:
             self._replicas.delete_unassigned()
         return UpdateMetadataResponse(error_code=ErrorCode.NONE)
+
+
+def _refusal(topic: LeaderAndIsrTopicState) -> LeaderAndIsrTopicError:
+    code = ErrorCode.UNKNOWN_SERVER_ERROR
+    errors = [LeaderAndIsrPartitionError(partition_index=state.partition_index, error_code=code) for state in topic.partition_states]
+    return LeaderAndIsrTopicError(topic_id=topic.topic_id, partition_errors=errors)
 
 
 def _part(request: LeaderAndIsrRequest, topics: dict[int, LeaderAndIsrTopicState]) -> LeaderAndIsrRequest:

@@ -12,8 +12,8 @@ from typing import Any
 from twisted.internet.defer import Deferred, fail
 from twisted.python.failure import Failure
 
-from txbroker.client.client_errors import Closed, ConnectionFailed
 from txbroker.backoff import Backoff
+from txbroker.client.client_errors import Closed, ConnectionFailed
 from txbroker.clock import Clock, DelayedCall
 from txbroker.cluster.controller.request_batch import ControllerRequest
 from txbroker.cluster.own_broker import OwnBroker

@@ -31,12 +31,21 @@ MULTI_OPS_MAX = 1000  # callers split longer lists: at some 300 bytes an operati
 
 
 class TreeError(Exception):
-    """An operation on the tree failed. `path` is the node; `index` the position of the operation in a `multi`."""
+    """An operation on the tree failed. `path` is the node; `index` the position of the operation in a `multi`.
 
-    def __init__(self, path: str, index: int | None = None) -> None:
-        super().__init__(path if index is None else f"{path} (operation {index})")
+    `problem`: a sentence for an operator, instead of the name of the error and the path.
+    """
+
+    def __init__(self, path: str, index: int | None = None, problem: str = "") -> None:
+        position = "" if index is None else f" (operation {index})"
+        super().__init__(problem or f"{type(self).__name__} at {path}{position}")
         self.path = path
         self.index = index
+        self.problem = problem
+
+    def of_one_operation(self) -> TreeError:
+        """The same error of an operation that is not part of a `multi`."""
+        return type(self)(self.path, None, self.problem)
 
 
 class NoNode(TreeError):
@@ -64,7 +73,14 @@ class SessionExpired(TreeError):
 
 
 class Refused(TreeError):
-    """The store does not permit the operation: access control lists, quota. It did not take effect."""
+    """The store does not permit the operation: access control lists, quota, size. It did not take effect, and repeating it is useless."""
+
+
+class TooLarge(Refused):
+    """The data of the node would exceed DATA_SIZE_MAX."""
+
+    def __init__(self, path: str, index: int | None = None, problem: str = "", *, size: int = 0) -> None:
+        super().__init__(path, index, problem or f"{size} bytes exceed the maximum size of a node ({DATA_SIZE_MAX}), {path}")
 
 
 class ConnectionLost(TreeError):
@@ -75,8 +91,11 @@ class NoSpaceInStore(ConnectionLost):
     """The store's disk is full: the operation did not take effect. The text names the file."""
 
     def __init__(self, path: str, problem: str) -> None:
-        super().__init__(path)
-        self.args = (problem,)
+        super().__init__(path, None, problem)
+
+    def of_one_operation(self) -> TreeError:
+        """See `TreeError`."""
+        return self
 
 
 class Stat(NamedTuple):
@@ -202,7 +221,7 @@ def check_path(path: str) -> None:
         raise ValueError(f"{path!r} is not a path of a node")
 
 
-def check_size(data: bytes | None) -> None:
-    """ValueError if this is more than a node can have."""
+def check_size(path: str, data: bytes | None) -> None:
+    """TooLarge if this is more than a node can have."""
     if data is not None and len(data) > DATA_SIZE_MAX:
-        raise ValueError(f"{len(data)} bytes exceed the maximum size of a node ({DATA_SIZE_MAX})")
+        raise TooLarge(path, size=len(data))

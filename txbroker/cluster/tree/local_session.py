@@ -140,7 +140,7 @@ class Session:
             try:
                 return nodes.perform((op,), self._session_id)[0]
             except TreeError as error:
-                raise type(error)(error.path) from None
+                raise error.of_one_operation() from None
 
         return self._submit(op.path, perform)
 

@@ -38,8 +38,8 @@ ELEMENTS_MAX = 1 << 20
 NO_INDEX = -1
 
 
-class Asks(IntEnum):
-    """What a request asks for. ONE is a single operation, whose error has no position."""
+class RequestKind(IntEnum):
+    """The kind of a request. ONE is a single operation, whose error has no position."""
 
     GET = 0
     EXISTS = 1
@@ -49,8 +49,8 @@ class Asks(IntEnum):
     CLOSE = 5
 
 
-class Says(IntEnum):
-    """What a frame of the server is."""
+class MessageKind(IntEnum):
+    """The kind of a frame of the server."""
 
     SESSION = 0
     RESULT = 1
@@ -72,7 +72,7 @@ class TreeOp(Struct):
 class TreeRequest(Message, versions="0", flexible="0+"):
     """`ops` of ONE and MULTI; `path` and `watch` of the others."""
 
-    asks: Int8
+    kind: Int8
     path: String
     watch: Bool
     ops: list[TreeOp]
@@ -98,7 +98,7 @@ class TreeResult(Struct):
 class TreeFrame(Message, versions="0", flexible="0+"):
     """`number`: the session's id, or the index of an error's class or an event's type. `results` also has the stat of a read."""
 
-    says: Int8
+    kind: Int8
     number: Int64
     path: String
     index: Int32
@@ -110,6 +110,7 @@ class TreeFrame(Message, versions="0", flexible="0+"):
 _OPS = (Check, Create, Set, Delete)
 _ERRORS: tuple[type[TreeError], ...] = (
     TreeError, NoNode, NodeExists, BadVersion, NotEmpty, NoChildrenForEphemerals, SessionExpired, Refused, ConnectionLost, NoSpaceInStore,
+    TooLarge,
 )  # fmt: skip
 _EVENTS = tuple(EventType)
 
@@ -124,7 +125,7 @@ def framed(message: TreeRequest | TreeFrame) -> bytes:
 
 
 def frame(
-    says: Says,
+    kind: MessageKind,
     number: int = 0,
     path: str = "",
     *,
@@ -134,7 +135,7 @@ def frame(
     results: list[TreeResult] | None = None,
 ) -> bytes:
     """A frame of the server."""
-    return framed(TreeFrame(says=says, number=number, path=path, index=index, data=data, names=names or [], results=results or []))
+    return framed(TreeFrame(kind=kind, number=number, path=path, index=index, data=data, names=names or [], results=results or []))
 
 
 def to_struct(op: Op) -> TreeOp:
@@ -178,9 +179,14 @@ def from_result(sent: TreeResult) -> OpResult:
 
 
 def error_frame(error: TreeError) -> bytes:
-    """An error as it is sent. `names` has the text of NoSpaceInStore."""
+    """An error as it is sent. `names` has its `problem`."""
     index = NO_INDEX if error.index is None else error.index
-    return frame(Says.ERROR, _ERRORS.index(type(error)), error.path, index=index, names=[str(error)])
+    return frame(MessageKind.ERROR, _kind(error), error.path, index=index, names=[error.problem])
+
+
+def _kind(error: TreeError) -> int:
+    """The index of its class, or of the nearest one above it that is sent."""
+    return next(_ERRORS.index(each) for each in type(error).__mro__ if each in _ERRORS)
 
 
 def from_error(sent: TreeFrame) -> TreeError:
@@ -188,12 +194,12 @@ def from_error(sent: TreeFrame) -> TreeError:
     kind = _ERRORS[sent.number] if 0 <= sent.number < len(_ERRORS) else ConnectionLost
     if kind is NoSpaceInStore:
         return NoSpaceInStore(sent.path, "".join(sent.names))
-    return kind(sent.path, None if sent.index == NO_INDEX else sent.index)
+    return kind(sent.path, None if sent.index == NO_INDEX else sent.index, "".join(sent.names))
 
 
 def event_frame(kind: EventType, path: str) -> bytes:
     """A change of a watched node, as it is sent."""
-    return frame(Says.EVENT, _EVENTS.index(kind), path)
+    return frame(MessageKind.EVENT, _EVENTS.index(kind), path)
 
 
 def from_event(sent: TreeFrame) -> EventType:

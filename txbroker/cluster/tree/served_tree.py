@@ -26,6 +26,7 @@ from txbroker.cluster.tree.interface import (
     SessionExpired,
     Set,
     Stat,
+    TooLarge,
     Watcher,
     WatchEvent,
     check_path,
@@ -34,8 +35,8 @@ from txbroker.cluster.tree.interface import (
 from txbroker.cluster.tree.operations import found
 from txbroker.cluster.tree.served_messages import (
     FRAME_BYTES_MAX,
-    Asks,
-    Says,
+    MessageKind,
+    RequestKind,
     TreeFrame,
     TreeRequest,
     decode_frame,
@@ -125,7 +126,7 @@ class ServedTree(Int32StringReceiver):
         def read(received: TreeFrame) -> tuple[bytes | None, Stat]:
             return None if received.data is None else bytes(received.data), _stat(received)
 
-        return self._ask(Asks.GET, path, read, WatchKind.NODE, watch)
+        return self._ask(RequestKind.GET, path, read, WatchKind.NODE, watch)
 
     def get_all(self, paths: Sequence[str]) -> Deferred[list[tuple[bytes | None, Stat] | None]]:
         """See `Tree`."""
@@ -141,7 +142,7 @@ class ServedTree(Int32StringReceiver):
 
     def children(self, path: str, *, watch: Watcher | None = None) -> Deferred[list[str]]:
         """See `Tree`."""
-        return self._ask(Asks.CHILDREN, path, lambda received: received.names, WatchKind.CHILDREN, watch)
+        return self._ask(RequestKind.CHILDREN, path, lambda received: received.names, WatchKind.CHILDREN, watch)
 
     def exists(self, path: str, *, watch: Watcher | None = None) -> Deferred[Stat | None]:
         """See `Tree`."""
@@ -150,11 +151,11 @@ class ServedTree(Int32StringReceiver):
             found = from_result(received.results[0])
             return found if isinstance(found, Stat) else None
 
-        return self._ask(Asks.EXISTS, path, read, WatchKind.NODE, watch)
+        return self._ask(RequestKind.EXISTS, path, read, WatchKind.NODE, watch)
 
     def multi(self, ops: Sequence[Op]) -> Deferred[list[OpResult]]:
         """See `Tree`."""
-        return self._perform(Asks.MULTI, ops).addCallback(_results)
+        return self._perform(RequestKind.MULTI, ops).addCallback(_results)
 
     def sync(self) -> Deferred[None]:
         """See `Tree`: all sessions read the same nodes."""
@@ -168,7 +169,7 @@ class ServedTree(Int32StringReceiver):
         """See `Tree`."""
         if self._over:
             return fail(SessionExpired("/"))
-        ended = self._ask(Asks.CLOSE, "/", lambda _: None)
+        ended = self._ask(RequestKind.CLOSE, "/", lambda _: None)
         self._over = True
         self._watches.clear()
         return ended.addErrback(_lost_is_closed).addCallback(lambda _: self.transport.loseConnection())
@@ -178,26 +179,31 @@ class ServedTree(Int32StringReceiver):
         self.transport.abortConnection()
 
     def _one(self, op: Op) -> Deferred[Any]:
-        return self._perform(Asks.ONE, [op]).addCallback(lambda received: _results(received)[0])
+        return self._perform(RequestKind.ONE, [op]).addCallback(lambda received: _results(received)[0])
 
-    def _perform(self, asks: Asks, ops: Sequence[Op]) -> Deferred[TreeFrame]:
+    def _perform(self, kind: RequestKind, ops: Sequence[Op]) -> Deferred[TreeFrame]:
         try:
             for op in ops:
                 check_path(op.path)
-                check_size(op.data if isinstance(op, Create | Set) else None)
-        except ValueError:
+                check_size(op.path, op.data if isinstance(op, Create | Set) else None)
+        except (ValueError, TooLarge):
             return fail(Failure())
-        return self._send(TreeRequest(asks=asks, path="", watch=False, ops=[to_struct(op) for op in ops]), "/", lambda received: received)
+        return self._send(TreeRequest(kind=kind, path="", watch=False, ops=[to_struct(op) for op in ops]), "/", lambda received: received)
 
     def _ask(
-        self, asks: Asks, path: str, read: Callable[[TreeFrame], T], kind: WatchKind = WatchKind.NODE, watcher: Watcher | None = None
+        self,
+        request: RequestKind,
+        path: str,
+        read: Callable[[TreeFrame], T],
+        kind: WatchKind = WatchKind.NODE,
+        watcher: Watcher | None = None,
     ) -> Deferred[T]:
         try:
             check_path(path)
         except ValueError:
             return fail(Failure())
         watch = None if watcher is None else (kind, path, watcher)
-        return self._send(TreeRequest(asks=asks, path=path, watch=watch is not None, ops=[]), path, read, watch)
+        return self._send(TreeRequest(kind=request, path=path, watch=watch is not None, ops=[]), path, read, watch)
 
     def _send(
         self,
@@ -219,11 +225,11 @@ class ServedTree(Int32StringReceiver):
         """One frame."""
         try:
             received = decode_frame(memoryview(string))
-            says = Says(received.says)
-            if says is Says.SESSION:
+            kind = MessageKind(received.kind)
+            if kind is MessageKind.SESSION:
                 self.session_id = received.number
                 self.begun.callback(None)
-            elif says is Says.EVENT:
+            elif kind is MessageKind.EVENT:
                 self._changed(WatchEvent(from_event(received), received.path))
             else:
                 self._answered(received)
@@ -252,7 +258,7 @@ class ServedTree(Int32StringReceiver):
 
     def _answered(self, received: TreeFrame) -> None:
         waiting = self._waiting.popleft()
-        if received.says == Says.ERROR:
+        if received.kind == MessageKind.ERROR:
             waiting.result.errback(from_error(received))
             return
         value = waiting.read(received)

@@ -18,12 +18,12 @@ from twisted.python.failure import Failure
 
 from txbroker.backoff import Backoff
 from txbroker.clock import Clock
-from txbroker.cluster.tree.interface import TreeError, WatchEvent
+from txbroker.cluster.tree.interface import Stat, TreeError, WatchEvent
 from txbroker.cluster.tree.local_session import Session
 from txbroker.cluster.tree.served_messages import (
     FRAME_BYTES_MAX,
-    Asks,
-    Says,
+    MessageKind,
+    RequestKind,
     TreeRequest,
     TreeResult,
     decode_request,
@@ -100,7 +100,7 @@ class _Connection(Int32StringReceiver):
 
     def connectionMade(self) -> None:
         """Send the session's id."""
-        self.transport.write(frame(Says.SESSION, self._session.session_id))
+        self.transport.write(frame(MessageKind.SESSION, self._session.session_id))
 
     def stringReceived(self, string: bytes) -> None:
         """One request."""
@@ -124,17 +124,17 @@ class _Connection(Int32StringReceiver):
 
     def _perform(self, request: TreeRequest) -> Deferred[bytes]:
         session, path, watch = self._session, request.path, self._changed if request.watch else None
-        asks = Asks(request.asks)
-        if asks is Asks.GET:
-            return session.get(path, watch=watch).addCallback(lambda read: frame(Says.RESULT, data=read[0], results=[to_result(read[1])]))
-        if asks is Asks.EXISTS:
-            return session.exists(path, watch=watch).addCallback(lambda stat: frame(Says.RESULT, results=[to_result(stat)]))
-        if asks is Asks.CHILDREN:
-            return session.children(path, watch=watch).addCallback(lambda names: frame(Says.RESULT, names=names))
-        if asks is Asks.CLOSE:
-            return session.close().addCallback(lambda _: frame(Says.RESULT))
+        kind = RequestKind(request.kind)
+        if kind is RequestKind.GET:
+            return session.get(path, watch=watch).addCallback(_read)
+        if kind is RequestKind.EXISTS:
+            return session.exists(path, watch=watch).addCallback(lambda stat: frame(MessageKind.RESULT, results=[to_result(stat)]))
+        if kind is RequestKind.CHILDREN:
+            return session.children(path, watch=watch).addCallback(lambda names: frame(MessageKind.RESULT, names=names))
+        if kind is RequestKind.CLOSE:
+            return session.close().addCallback(lambda _: frame(MessageKind.RESULT))
         ops = [to_op(op) for op in request.ops]
-        if asks is Asks.MULTI:
+        if kind is RequestKind.MULTI:
             return session.multi(ops).addCallback(_performed)
         if len(ops) != 1:
             raise ValueError(f"{len(ops)} operations instead of one")
@@ -158,6 +158,10 @@ class _Connection(Int32StringReceiver):
         self._send(event_frame(event.type, event.path))
 
 
+def _read(read: tuple[bytes | None, Stat]) -> bytes:
+    return frame(MessageKind.RESULT, data=read[0], results=[to_result(read[1])])
+
+
 def _performed(results: list[Any]) -> bytes:
     made: list[TreeResult] = [to_result(result) for result in results]
-    return frame(Says.RESULT, results=made)
+    return frame(MessageKind.RESULT, results=made)

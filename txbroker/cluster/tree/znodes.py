@@ -114,7 +114,7 @@ class Overlay:
             try:
                 results.append(inner._perform_one(op, session_id))
             except TreeError as error:
-                raise type(error)(error.path, index) from None
+                raise type(error)(error.path, index, error.problem) from None
         if inner.changes:
             self.write(inner.changes, inner.zxid)
             self.events += inner.events
@@ -162,7 +162,7 @@ class Overlay:
         check_path(path)
         if self.get(path) is not None:
             raise NodeExists(path)
-        check_size(op.data)
+        check_size(op.path, op.data)
         self._put(parent_path, _with_children(parent, created=1, change=1))
         self._put(path, Node(op.data, 0, self.zxid, self.zxid, session_id if op.ephemeral else 0, 0, 0))
         self._record((EventType.CREATED, path), (EventType.CHILDREN_CHANGED, parent_path))
@@ -170,7 +170,7 @@ class Overlay:
 
     def _set(self, op: Set) -> Stat:
         node = self._at_version(op.path, op.version)
-        check_size(op.data)
+        check_size(op.path, op.data)
         node = node._replace(data=op.data, version=node.version + 1, mzxid=self.zxid)
         self._put(op.path, node)
         self._record((EventType.DATA_CHANGED, op.path))
