@@ -182,7 +182,7 @@ def test_an_error_of_the_store_reaches_the_process_with_its_text(served: Served)
     session = served.session()
     result: Deferred[Any] = session._send(TreeRequest(kind=RequestKind.ONE, path="/x", watch=False, ops=[op(1, data=bytes(2 << 20))]), "/",
                                           lambda received: received)  # fmt: skip
-    with pytest.raises(TooLarge, match="2097152 bytes exceed the maximum size of a node .*, /x"):
+    with pytest.raises(TooLarge, match=r"2097152 bytes exceed the maximum size of a node .*, /x"):
         served.result(result)
 
 

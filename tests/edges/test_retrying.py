@@ -1,4 +1,4 @@
-"""The loop under everything that is tried again."""
+"""The loop under everything that is repeated after a failure."""
 
 from __future__ import annotations
 

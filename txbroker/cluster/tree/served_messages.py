@@ -26,6 +26,7 @@ from txbroker.cluster.tree.interface import (
     SessionExpired,
     Set,
     Stat,
+    TooLarge,
     TreeError,
 )
 from txbroker.wire.codec import decoder, encode_bytes
