@@ -60,10 +60,13 @@ class HostDisk:
         if self.faults.fails == errno.EIO:
             raise storage_error("read", path, OSError(errno.EIO, os.strerror(errno.EIO)))
 
+    def create(self, path: str) -> File:
+        """See `Disk`."""
+        self.check("open", path)
+        return _HostFile(self, self.disk.create(path))
+
     def open(self, path: str) -> File:
         """See `Disk`."""
-        if self.disk.size(path) is None:
-            self.check("open", path)
         return _HostFile(self, self.disk.open(path))
 
     def open_existing(self, path: str) -> File | None:

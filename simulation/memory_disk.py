@@ -210,9 +210,17 @@ class MemoryDisk:
 
     # The protocol `Disk`.
 
+    def create(self, path: str) -> File:
+        try:
+            if self._storage.names.exists(_normal(path)):
+                raise os_error(errno.EEXIST)
+            return MemoryFile(path, self._open(path), self._storage)
+        except OSError as error:
+            raise storage_error("open", path, error) from error
+
     def open(self, path: str) -> File:
         try:
-            return MemoryFile(path, self._open(path), self._storage)
+            return MemoryFile(path, self._storage.names.file(_normal(path)), self._storage)
         except OSError as error:
             raise storage_error("open", path, error) from error
 
@@ -353,7 +361,10 @@ class MemoryDisk:
         return DiskUsage(self.capacity, max(0, self.capacity - self.used))
 
     def lock(self, path: str) -> Lock | None:
-        self.open(path)
+        try:
+            self._open(path)
+        except OSError as error:
+            raise storage_error("open", path, error) from error
         if self.locked(path):
             return None
         self._storage.locks[_normal(path)] = self

@@ -201,6 +201,10 @@ class NoSpace(OutOfResources):
     """The file system is full (ENOSPC, EDQUOT). The file is unchanged; writes work again when there is space."""
 
 
+class MissingFile(StorageError):
+    """A file of a log that must exist is gone, or is shorter than what was written to it."""
+
+
 class StartError(Exception):
     """The broker cannot start. The message is one sentence that says what to do next."""
 

@@ -10,10 +10,10 @@ from simulation.bugs.patching import Patch
 from txbroker.log.cleaner import compaction_pass
 from txbroker.log.cleaner.cleaning_job import CleaningJob
 from txbroker.log.cleaner.offset_map import OffsetMap
-from txbroker.log.file_names import CLEANED
+from txbroker.log.file_names import CLEANED, DELETED
 from txbroker.log.log import Log
 from txbroker.log.segment import Segment
-from txbroker.log.segments import Segments
+from txbroker.log.segments import Segments, mark_deleted
 from txbroker.maintenance import cleaning_jobs, cleaning_passes
 from txbroker.maintenance.cleaning_candidates import Candidates
 
@@ -64,10 +64,12 @@ def swap_is_not_atomic() -> list[Patch]:
         old = self.all[at:end]
         new = Segment(self._disk, old[0].directory, base_offsets[0], size=size, created_ms=now_ms,
                       index_interval_bytes=config.index_interval_bytes)  # fmt: skip
-        removed = [path for segment in old for path in segment.mark_deleted()] + self._lost_snapshots(old)
+        removed: list[str] = []
+        mark_deleted(self._disk, [path for segment in old for path in segment.paths()] + self._lost_snapshots(old, [new]), removed)
         new.rename_files(CLEANED, "")
         self._put([*self.all[:at], new, *self.all[end:]])
-        self._remove_later(removed, config.file_delete_delay_ms)
+        self._snapshots.forget(base for base in base_offsets if base not in self.bases)
+        self._remove_later([path + DELETED for path in removed], config.file_delete_delay_ms)
         return True
 
     return [Patch(Segments, "replace", broken)]

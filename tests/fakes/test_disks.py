@@ -19,8 +19,8 @@ from hypothesis.stateful import RuleBasedStateMachine, rule
 from simulation.memory_disk import MemoryDisk
 from tests.support.fakes.disk_path import DiskPath
 from tests.support.fakes.faulty_disk import CHANGES, WRITES, FaultyDisk, Killed
-from txbroker.errors import NoSpace, StorageError
-from txbroker.log.disk import Disk
+from txbroker.errors import MissingFile, NoSpace, StorageError
+from txbroker.log.disk import Disk, File
 from txbroker.log.os_disk import OsDisk
 from txbroker.log.region import EMPTY, Region
 
@@ -39,7 +39,7 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Folder:
 
 def test_a_file_grows_at_its_end(folder: Folder) -> None:
     disk, path = folder
-    file = disk.open(f"{path}/f")
+    file = disk.create(f"{path}/f")
     file.append(b"hello ")
     file.append(memoryview(bytearray(b"world")))
     assert (file.size, file.pread(4, 3), file.pread(9, 99), file.pread(50, 1)) == (11, b"o w", b"ld", b"")
@@ -97,9 +97,21 @@ def test_directories(folder: Folder) -> None:
     assert usage.total > 0
 
 
+def test_only_create_and_write_make_a_file(folder: Folder) -> None:
+    disk, path = folder
+    for operation in (disk.open, disk.modified_ms, lambda name: disk.append(name, b"x"), lambda name: disk.truncate(name, 0)):
+        with pytest.raises(MissingFile, match=f"{path}/f"):
+            operation(f"{path}/f")
+        assert disk.size(f"{path}/f") is None
+    disk.create(f"{path}/f").append(b"content")
+    with pytest.raises(StorageError, match=f"cannot open {path}/f: File exists"):
+        disk.create(f"{path}/f")
+    assert disk.read(f"{path}/f") == b"content"
+
+
 def test_an_open_file_outlives_its_name(folder: Folder) -> None:
     disk, path = folder
-    file = disk.open(f"{path}/f")
+    file = disk.create(f"{path}/f")
     file.append(b"content")
     disk.rename(f"{path}/f", f"{path}/g")
     file.append(b", more")
@@ -127,7 +139,7 @@ def test_a_file_opened_for_reading_only(folder: Folder) -> None:
 def test_two_openings_of_one_file(folder: Folder) -> None:
     """Each knows the size that it saw, and writes there."""
     disk, path = folder
-    one, two = disk.open(f"{path}/f"), disk.open(f"{path}/f")
+    one, two = disk.create(f"{path}/f"), disk.open(f"{path}/f")
     one.append(b"0123456789")
     two.append(b"abc")
     assert disk.read(f"{path}/f") == b"abc3456789"
@@ -138,7 +150,7 @@ def test_two_openings_of_one_file(folder: Folder) -> None:
 
 def test_a_region_is_read_while_the_file_grows(folder: Folder) -> None:
     disk, path = folder
-    file = disk.open(f"{path}/f")
+    file = disk.create(f"{path}/f")
     file.append(b"0123456789")
     region = Region(file, 2, 5)
     file.append(b"more")
@@ -150,6 +162,7 @@ def test_a_region_is_read_while_the_file_grows(folder: Folder) -> None:
 
 
 FAILING: dict[str, Callable[[Disk, str], object]] = {
+    "create": lambda disk, path: disk.create(path),
     "open": lambda disk, path: disk.open(path),
     "open_existing": lambda disk, path: disk.open_existing(path),
     "read": lambda disk, path: disk.read(path),
@@ -297,13 +310,14 @@ class SideBySide(RuleBasedStateMachine):
                           lambda disk: (disk.modified_ms(full), None)[1]):  # fmt: skip
             self.both(operation)
 
-    @rule(path=PATHS, existing=st.booleans())
-    def open(self, path: str, existing: bool) -> None:
-        existing = existing and not self.disks[0].is_directory(f"{self.root}/{path}")  # Linux opens directories for reading
+    @rule(path=PATHS, how=st.sampled_from(["create", "open", "open_existing"]))
+    def open(self, path: str, how: str) -> None:
+        if how == "open_existing" and self.disks[0].is_directory(f"{self.root}/{path}"):
+            return  # Linux opens directories for reading
         found: list[Any] = []
 
         def opened(disk: Disk) -> int | None:
-            file = disk.open_existing(f"{self.root}/{path}") if existing else disk.open(f"{self.root}/{path}")
+            file: File | None = getattr(disk, how)(f"{self.root}/{path}")
             found.append(file)
             return None if file is None else file.size
 
@@ -330,7 +344,7 @@ def test_a_power_cut_takes_what_was_not_synced() -> None:
     lengths, zeroed = set(), 0
     for seed in range(200):
         disk = MemoryDisk()
-        file = disk.open("/f")
+        file = disk.create("/f")
         disk.sync("/")
         file.append(b"a" * 5)
         file.sync()
@@ -377,7 +391,7 @@ def test_a_durable_replacement_is_the_old_or_the_new_file() -> None:
 
 def test_files_open_at_a_power_cut_are_those_of_another_time() -> None:
     disk = MemoryDisk()
-    file = disk.open("/f")
+    file = disk.create("/f")
     file.append(b"synced")
     file.sync()
     disk.sync("/")
@@ -393,7 +407,7 @@ def test_the_end_of_a_process_releases_its_locks_alone() -> None:
     two = one.other_process()
     assert one.lock("/1") is not None
     assert two.lock("/2") is not None
-    one.open("/f").append(b"written")
+    one.create("/f").append(b"written")
     one.end_process()
     assert not two.locked("/1")
     assert one.locked("/2")
@@ -412,7 +426,7 @@ def test_paths_are_normalized() -> None:
 
 def test_a_full_disk() -> None:
     disk = MemoryDisk(capacity=10)
-    file = disk.open("/f")
+    file = disk.create("/f")
     file.append(b"x" * 8)
     with pytest.raises(NoSpace, match="cannot write /f: No space left on device"):
         file.append(b"y" * 3)
@@ -440,12 +454,12 @@ def test_faults_by_script() -> None:
     disk.make_directory("/d/e")
     disk.fail(path="/d")
     with pytest.raises(StorageError, match="cannot create /d/f: Input/output error"):
-        disk.open("/d/f")
+        disk.create("/d/f")
     with pytest.raises(StorageError):
         disk.names("/d")
     disk.write("/dd", b"another")
     disk.repair()
-    file = disk.open("/d/f")
+    file = disk.create("/d/f")
     file.append(b"content")
     assert disk.paths("append") == ["/d/f"]
     assert disk.paths(WRITES) == ["/f", "/dd", "/d/f", "/d/f"]
@@ -454,7 +468,7 @@ def test_faults_by_script() -> None:
 
 def test_torn_writes() -> None:
     disk = FaultyDisk(MemoryDisk())
-    file = disk.open("/f")
+    file = disk.create("/f")
     file.append(b"0123")
     disk.fail(WRITES, error=errno.ENOSPC, torn=True)
     operations: list[Callable[[], None]] = [

@@ -13,7 +13,7 @@ from txbroker.log.os_disk import OsDisk
 
 
 def test_a_file_is_closed_with_its_last_reference(tmp_path: Path) -> None:
-    file = OsDisk().open(f"{tmp_path}/f")
+    file = OsDisk().create(f"{tmp_path}/f")
     fd = file.fileno()
     os.fstat(fd)
     del file
@@ -40,7 +40,7 @@ def test_a_lack_of_descriptors_is_not_a_disk_failure(tmp_path: Path) -> None:
 def test_a_short_write_is_undone(tmp_path: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     disk = OsDisk()
-    file = disk.open(f"{tmp_path}/f")
+    file = disk.create(f"{tmp_path}/f")
     file.append(b"x" * 60)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
     try:

@@ -35,6 +35,7 @@ STEPS = st.lists(
 @given(STEPS)
 def test_an_offset_index_is_a_sorted_list(steps: list[tuple[str, list[int]]]) -> None:
     disk, path = MemoryDisk(), "/x.index"
+    disk.write(path, b"")
     index, model = OffsetIndex(disk, path, BASE), [(BASE, 0)]
     for step, numbers in steps:
         if step == "add":
@@ -63,6 +64,7 @@ def test_an_offset_index_is_a_sorted_list(steps: list[tuple[str, list[int]]]) ->
 @given(STEPS)
 def test_a_time_index_is_a_sorted_list(steps: list[tuple[str, list[int]]]) -> None:
     disk, path = MemoryDisk(), "/x.timeindex"
+    disk.write(path, b"")
     index, model = TimeIndex(disk, path, BASE), [(-1, BASE)]
     for step, numbers in steps:
         if step == "add":
@@ -89,6 +91,7 @@ def test_a_time_index_is_a_sorted_list(steps: list[tuple[str, list[int]]]) -> No
 
 
 def test_look_ups_after_a_truncation_ignore_removed_entries(directory: DiskPath) -> None:
+    directory.disk.write(f"{directory}/x.index", b"")
     index = OffsetIndex(directory.disk, f"{directory}/x.index", BASE)
     for number in range(1, 300):
         index.add(BASE + number, number)

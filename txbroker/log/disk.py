@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from mmap import mmap
 from typing import Protocol
 
-from txbroker.errors import NoSpace, OutOfResources, StorageError
+from txbroker.errors import MissingFile, NoSpace, OutOfResources, StorageError
 
 Buffer = bytes | bytearray | memoryview
 Mapped = bytes | mmap
@@ -60,8 +60,11 @@ class Lock(Protocol):
 class Disk(Protocol):
     """Files and directories by path. Tests use a disk in memory and one that fails."""
 
+    def create(self, path: str) -> File:
+        """Create a file that does not exist, and open it for reading and appending; StorageError when it exists."""
+
     def open(self, path: str) -> File:
-        """Open for reading and appending; created when missing."""
+        """Open for reading and appending; MissingFile when it does not exist."""
 
     def open_existing(self, path: str) -> File | None:
         """Open for reading; None when it does not exist."""
@@ -82,9 +85,10 @@ class Disk(Protocol):
         """
 
     def append(self, path: str, data: Buffer) -> None:
-        """Add bytes at a file's end; created when missing."""
+        """Add bytes at a file's end; MissingFile when it does not exist."""
 
-    def truncate(self, path: str, size: int) -> None: ...
+    def truncate(self, path: str, size: int) -> None:
+        """Cut a file; MissingFile when it does not exist."""
 
     def size(self, path: str) -> int | None:
         """Bytes; None when the file does not exist."""
@@ -131,7 +135,7 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 def storage_error(what: str, path: str, error: OSError) -> StorageError:
     """The StorageError for a failed operation, by its errno; `what` is a verb."""
-    kind = OutOfResources if error.errno in _PASSING else StorageError
+    kind = OutOfResources if error.errno in _PASSING else MissingFile if error.errno == errno.ENOENT else StorageError
     # A sync that finds no space has lost data that were written before: that is a failure of the disk.
     if error.errno in _FULL and what != "sync":
         kind = NoSpace

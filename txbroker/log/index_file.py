@@ -13,7 +13,8 @@ import struct
 from array import array
 from bisect import bisect_right
 
-from txbroker.log.disk import Disk, Mapped
+from txbroker.errors import MissingFile
+from txbroker.log.disk import Disk, File, Mapped
 
 PENDING_BYTES_MAX = 4096
 _STRIDE = 16
@@ -59,8 +60,21 @@ class IndexFile:
 
     def _mapped(self) -> Mapped:
         if self._stored is None:
-            self._stored = self._disk.map(self.path)
+            stored = self._disk.map(self.path)
+            self._check_size(len(stored))
+            self._stored = stored
         return self._stored
+
+    def _check_size(self, size: int) -> None:
+        """MissingFile if the file is gone or shorter than the entries that it had."""
+        wanted = self._stored_count * self._entry_bytes
+        if size < wanted:
+            raise MissingFile(f"{self.path} has {size} bytes, but {wanted} were written to it")
+
+    def _file(self) -> File:
+        file = self._disk.open(self.path)
+        self._check_size(file.size)
+        return file
 
     def entry(self, number: int) -> bytes:
         """The bytes of one entry; `number` must be below `count`."""
@@ -128,7 +142,7 @@ class IndexFile:
         """Write the pending entries to the file; whether there were any."""
         if not self._pending:
             return False
-        self._disk.append(self.path, self._pending)
+        self._file().append(self._pending)
         self._stored = None
         self._stored_count = self.count
         self._forget_pending(0)
@@ -141,7 +155,7 @@ class IndexFile:
         else:
             self._forget_pending(0)
             self._stored = None  # a mapping must not outlive its bytes
-            self._disk.truncate(self.path, count * self._entry_bytes)
+            self._file().truncate(count * self._entry_bytes)
             self._stored_count = count
             del self._fence[(count + _STRIDE - 1) // _STRIDE :]
         self.count = min(self.count, count)

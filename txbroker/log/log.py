@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 
-from txbroker.errors import BrokerError, CorruptRecords, ErrorCode, OutOfResources, StorageError
+from txbroker.errors import BrokerError, CorruptRecords, ErrorCode, StorageError
 from txbroker.log.cleaner.cleaning_job import LastRecord
 from txbroker.log.disk import Disk
-from txbroker.log.file_names import LOG, PARTITION_METADATA
+from txbroker.log.file_names import PARTITION_METADATA
 from txbroker.log.flush import FlushPlan
 from txbroker.log.leader_epochs import NOT_WRITTEN, LeaderEpochs
 from txbroker.log.local_log import LocalLog
@@ -458,12 +458,7 @@ class Log(LocalLog):
 
         After OutOfResources nothing has changed.
         """
-        last = segments[-1].path(LOG)
-        try:
-            self._drop(segments[::-1])  # the last one first: if this is interrupted, the others follow on each other
-        except OutOfResources:
-            with self._whole_or_offline(begun=self._disk.size(last) is None):
-                raise
+        self._drop(segments[::-1])  # the last one first: if this is interrupted, the others follow on each other
         with self._whole_or_offline():
             if has_records:
                 self._disk.sync(self.directory)

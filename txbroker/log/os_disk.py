@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import mmap
 import os
@@ -43,7 +44,7 @@ class OsFile:
 
     __slots__ = ("__weakref__", "_fd", "_has_tail", "_syncs", "path", "size")
 
-    def __init__(self, path: str, syncs: SyncTimes | None = None, *, flags: int = os.O_RDWR | os.O_CREAT) -> None:
+    def __init__(self, path: str, syncs: SyncTimes | None = None, *, flags: int = os.O_RDWR) -> None:
         self.path = path
         self._syncs = syncs
         self._has_tail = False
@@ -64,7 +65,7 @@ class OsFile:
         except OSError as error:
             self._has_tail = True
             with contextlib.suppress(OSError, StorageError):  # the next append, roll or close tries again; recovery removes what is left
-                self._has_tail = os.fstat(self._fd).st_size > self.size
+                self._has_tail = error.errno != errno.EBADF and os.fstat(self._fd).st_size > self.size  # read only: nothing was written
                 self.cut_tail()
             raise storage_error("write", self.path, error) from error
         self.size += written
@@ -142,6 +143,9 @@ class OsDisk:
     def __init__(self, syncs: SyncTimes | None = None) -> None:
         self._syncs = syncs
         self._held: set[str] = set()  # paths that this process has locked
+
+    def create(self, path: str) -> File:
+        return OsFile(path, self._syncs, flags=os.O_RDWR | os.O_CREAT | os.O_EXCL)
 
     def open(self, path: str) -> File:
         return OsFile(path, self._syncs)

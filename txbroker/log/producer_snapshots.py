@@ -14,7 +14,7 @@ from functools import partial
 
 from txbroker.errors import CorruptRecords, ProtocolError, StorageError
 from txbroker.log.disk import Disk
-from txbroker.log.file_names import DELETED, SNAPSHOT, file_path
+from txbroker.log.file_names import SNAPSHOT, file_path
 from txbroker.log.log_results import Later
 from txbroker.log.producers import NO_SEQUENCE, SEQUENCE_MAX, ProducerBatch, ProducerState, ProducerStates
 from txbroker.wire.codec import decode, encode_bytes
@@ -216,13 +216,10 @@ class Snapshots:
         self.offsets.remove(offset)
         self._disk.remove(self.path(offset))
 
-    def mark_deleted(self, offset: int) -> list[str]:
-        """Mark a snapshot as deleted, with its segment; returns the paths to remove later."""
-        if offset not in self.offsets:
-            return []
-        self.offsets.remove(offset)
-        self._disk.rename(self.path(offset), self.path(offset) + DELETED)
-        return [self.path(offset) + DELETED]
+    def forget(self, offsets: Iterable[int]) -> None:
+        """These files were marked as deleted, with their segments."""
+        gone = set(offsets)
+        self.offsets = [offset for offset in self.offsets if offset not in gone]
 
 
 def _nothing() -> None:

@@ -24,6 +24,7 @@ from txbroker.log.producer_snapshots import Snapshots
 from txbroker.log.producers import ProducerStates
 from txbroker.log.scan import Walk
 from txbroker.log.segment import Segment
+from txbroker.log.segments import mark_deleted
 from txbroker.names import TopicPartition, amount
 from txbroker.wire.batch import BatchHeader
 from txbroker.wire.entries import EntryHeader
@@ -206,11 +207,12 @@ class Loader:
         self._producers_end = offset
 
     def _remove(self, segments: list[Segment]) -> None:
-        paths = [path for segment in segments for path in segment.mark_deleted()]
-        if paths:
+        renamed: list[str] = []
+        mark_deleted(self._disk, [path for segment in segments for path in segment.paths()], renamed)
+        if renamed:
             self._disk.sync(self._directory)  # after a loss of power they must not follow on what is cut or written next
-        for path in paths:
-            self._disk.remove(path)
+        for path in renamed:
+            self._disk.remove(path + DELETED)
 
     # Offsets and content
 

@@ -6,10 +6,10 @@ import logging
 import weakref
 from collections.abc import Iterator
 
-from txbroker.errors import CorruptRecords
+from txbroker.errors import CorruptRecords, MissingFile
 from txbroker.log.batch_positions import BatchPositions
 from txbroker.log.disk import Buffer, Disk, File
-from txbroker.log.file_names import DELETED, LOG, OFFSET_INDEX, SEGMENT_SUFFIXES, TIME_INDEX, TXN_INDEX, file_path
+from txbroker.log.file_names import LOG, OFFSET_INDEX, SEGMENT_SUFFIXES, TIME_INDEX, TXN_INDEX, file_path
 from txbroker.log.log_config import LogConfig
 from txbroker.log.offset_index import ENTRY as OFFSET_ENTRY
 from txbroker.log.offset_index import RELATIVE_OFFSET_MAX, OffsetIndex
@@ -79,7 +79,7 @@ class Segment:
         for suffix in SEGMENT_SUFFIXES:
             self._disk.remove(self.path(suffix))
         self.begin_indexes()
-        self._file = self._disk.open(self.path(LOG))
+        self._file = self._disk.create(self.path(LOG))
         self.size = 0
 
     def path(self, suffix: str) -> str:
@@ -90,10 +90,17 @@ class Segment:
         if self._file is None:
             # A flush or a response may still use the one that was released: a second descriptor is not needed.
             released = None if self._released is None else self._released()
-            self._file = self._disk.open(self.path(LOG)) if released is None else released
+            self._file = self._open_file() if released is None else released
             self._released = None
             self._opened()
         return self._file
+
+    def _open_file(self) -> File:
+        """MissingFile: an empty or shorter file in the place of the one that was written would look like a compacted segment."""
+        file = self._disk.open(self.path(LOG))
+        if file.size < self.size:
+            raise MissingFile(f"{self.path(LOG)} has {file.size} bytes, but {self.size} were written to it")
+        return file
 
     def _opened(self) -> None:
         if self.open_segments is not None:
@@ -170,7 +177,8 @@ class Segment:
 
     def rebuild_indexes(self, reason: str) -> None:
         """Rebuild offset and time index from the log file, up to the first damaged batch."""
-        logger.warning("%s: rebuilding indexes: %s", self.path(LOG), reason)
+        file = self.file  # without it the indexes that are there must stay: they show what it had
+        logger.warning("%s: rebuilding indexes: %s", file.path, reason)
         self.begin_indexes()
         for position, _, _, header in self.walk(0):
             self.note(position, header.size, header.last_offset, header.max_timestamp)
@@ -402,15 +410,9 @@ class Segment:
             if index is not None:
                 index.path = self.path(suffix)
 
-    def mark_deleted(self) -> list[str]:
-        """Mark the files as deleted; returns the paths to remove later. Readers can finish."""
-        marked = []
-        for suffix in SEGMENT_SUFFIXES:
-            path = self.path(suffix)
-            if self._disk.size(path) is not None:
-                self._disk.rename(path, path + DELETED)
-                marked.append(path + DELETED)
-        return marked
+    def paths(self) -> list[str]:
+        """The paths of the files that it may have, the log file first."""
+        return [self.path(suffix) for suffix in SEGMENT_SUFFIXES]
 
     def rename_files(self, mark: str, new_mark: str) -> None:
         """Replace the mark of the files that have one by another, the log file first: a start uses the others only with it."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 
-from txbroker.errors import StorageError
+from txbroker.errors import OutOfResources, StorageError
 from txbroker.log.cleaner.cleaning_job import SegmentSpan
 from txbroker.log.disk import Disk
-from txbroker.log.file_names import CLEANED, LOG, SWAP
+from txbroker.log.file_names import CLEANED, DELETED, LOG, SWAP
 from txbroker.log.log_config import LogConfig
 from txbroker.log.log_results import AbortedTransaction, Later
 from txbroker.log.open_segments import OpenSegments
@@ -71,12 +71,30 @@ class Segments:
             self._open_segments.opened(closed)
 
     def drop(self, dropped: Iterable[Segment], delay_ms: int) -> None:
-        """Take segments out, and the producers' snapshots of their offsets. After a StorageError they are still in the list."""
+        """Take segments out, and the producers' snapshots of their offsets.
+
+        After OutOfResources nothing has changed, neither here nor in the directory. After another StorageError the segments are still
+        in the list, and some of their files may have been renamed: the directory must go offline.
+        """
         dropped = list(dropped)
-        removed = [path for segment in dropped for path in segment.mark_deleted()]
         gone = set(map(id, dropped))
-        self._put([segment for segment in self.all if id(segment) not in gone])
-        self._remove_later(removed + self._lost_snapshots(dropped), delay_ms)
+        kept = [segment for segment in self.all if id(segment) not in gone]
+        renamed: list[str] = []
+        try:
+            mark_deleted(self._disk, _paths(dropped) + self._lost_snapshots(dropped, kept), renamed)
+        except OutOfResources as error:
+            self._undo(renamed, error)
+            raise
+        self._put(kept)
+        self._snapshots.forget(segment.base_offset for segment in dropped if segment.base_offset not in self.bases)
+        self._remove_later([path + DELETED for path in renamed], delay_ms)
+
+    def _undo(self, renamed: Sequence[str], error: OutOfResources) -> None:
+        try:
+            for path in reversed(renamed):
+                self._disk.rename(path + DELETED, path)
+        except StorageError as again:
+            raise StorageError(f"segments could not be deleted ({error}), and their files have new names in part: {again}") from again
 
     def replace(self, base_offsets: Sequence[int], size: int, config: LogConfig, now_ms: int) -> bool:
         """Replace consecutive closed segments by one of `size` bytes whose files are marked `.cleaned`; False if they are not in the list.
@@ -107,12 +125,14 @@ class Segments:
             raise
         self._put([*self.all[:at], new, *self.all[end:]])
         try:
-            removed = [path for segment in old for path in segment.mark_deleted()] + self._lost_snapshots(old)
+            removed: list[str] = []
+            mark_deleted(self._disk, _paths(old) + self._lost_snapshots(old, self.all), removed)
             new.rename_files(SWAP, "")
         except StorageError as error:
             # Files have been renamed in part: the directory must go offline, and the next start completes it.
             raise StorageError(f"a cleaned segment could not replace others: {error}") from error
-        self._remove_later(removed, config.file_delete_delay_ms)
+        self._snapshots.forget(base for base in base_offsets if base not in self.bases)
+        self._remove_later([path + DELETED for path in removed], config.file_delete_delay_ms)
         return True
 
     def _put(self, segments: list[Segment]) -> None:
@@ -135,14 +155,10 @@ class Segments:
         if self.all:
             self.all[-1].open_segments = None
 
-    def _lost_snapshots(self, dropped: Iterable[Segment]) -> list[str]:
-        """Mark the snapshots without a segment of the same base offset as deleted."""
-        return [
-            path
-            for segment in dropped
-            if segment.base_offset not in self.bases
-            for path in self._snapshots.mark_deleted(segment.base_offset)
-        ]
+    def _lost_snapshots(self, dropped: Iterable[Segment], kept: Iterable[Segment]) -> list[str]:
+        """The snapshots that have no segment of the same base offset then."""
+        bases = {segment.base_offset for segment in kept}
+        return [self._snapshots.path(segment.base_offset) for segment in dropped if segment.base_offset not in bases]
 
     def _remove_later(self, paths: Sequence[str], delay_ms: int) -> None:
         disk = self._disk
@@ -155,3 +171,15 @@ class Segments:
                 disk.remove(path)
 
         self._later(delay_ms, remove)
+
+
+def mark_deleted(disk: Disk, paths: Iterable[str], renamed: list[str]) -> None:
+    """Mark those files that exist as deleted; each is added to `renamed`. Readers can finish."""
+    for path in paths:
+        if disk.size(path) is not None:
+            disk.rename(path, path + DELETED)
+            renamed.append(path)
+
+
+def _paths(segments: Iterable[Segment]) -> list[str]:
+    return [path for segment in segments for path in segment.paths()]

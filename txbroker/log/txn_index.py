@@ -43,9 +43,12 @@ class TxnIndex:
 
     def append(self, aborted: AbortedTransaction) -> None:
         """Add an entry, in the file too."""
-        entries = self.entries
+        entries, entry = self.entries, ENTRY.pack(_VERSION, *aborted)
         try:
-            self._disk.append(self.path, ENTRY.pack(_VERSION, *aborted))
+            if entries:
+                self._disk.append(self.path, entry)
+            else:
+                self._disk.write(self.path, entry)
         except OutOfResources as error:
             # The marker is in the log already, and without this entry aborted records would be read as committed. Recovery rebuilds it.
             raise StorageError(str(error)) from error

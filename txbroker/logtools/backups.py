@@ -44,7 +44,7 @@ def keep_copy(disk: Disk, path: str) -> str | None:
 
 def save_ranges(disk: Disk, path: str, name: str, ranges: Sequence[tuple[int, int]]) -> str:
     """Copy byte ranges of a file into the new file `name`, one after the other, and sync it; returns `name`."""
-    target = disk.open(name)
+    target = disk.create(name)
     copy_ranges(disk, path, target, ranges)
     target.sync()
     disk.sync(name.rpartition("/")[0])

@@ -12,10 +12,10 @@ from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
 
-from txbroker.errors import CorruptRecords
+from txbroker.errors import CorruptRecords, MissingFile
 from txbroker.log.cleaner.cleanable import Cleanable, assess
 from txbroker.log.cleaner.cleaning_job import CleaningJob, CleaningSettings, LastRecord, SegmentSpan
-from txbroker.log.disk import Disk
+from txbroker.log.disk import Disk, File
 from txbroker.log.file_names import LOG, SNAPSHOT, TIME_INDEX, file_path, parse_name
 from txbroker.log.log_config import LogConfig
 from txbroker.log.producer_replay import replay_batch
@@ -61,14 +61,21 @@ class _Segment:
 
     def walk(self, *, chunk_bytes: int = 1 << 20) -> Walk:
         """All of its batches."""
-        return Walk(self._disk.open(file_path(self._directory, self.base_offset, LOG)), 0, self.size, chunk_bytes=chunk_bytes)
+        return Walk(self._read(LOG), 0, self.size, chunk_bytes=chunk_bytes)
+
+    def _read(self, suffix: str) -> File:
+        path = file_path(self._directory, self.base_offset, suffix)
+        file = self._disk.open_existing(path)
+        if file is None:
+            raise MissingFile(f"{path} was deleted")
+        return file
 
     @cached_property
     def largest_timestamp_ms(self) -> int:
         """From the last entry of its time index; without entries, from all batches. -1 without a timestamp."""
         path = file_path(self._directory, self.base_offset, TIME_INDEX)
         size = self._disk.size(path) or 0
-        file = self._disk.open(path) if size else None
+        file = self._read(TIME_INDEX) if size else None
         # Kafka preallocates index files: the entries are followed by zeros.
         for position in range(size - size % _TIME_ENTRY.size - _TIME_ENTRY.size, -1, -_TIME_ENTRY.size):
             assert file is not None

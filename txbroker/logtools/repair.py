@@ -121,7 +121,7 @@ class _PartitionRepair:
             name = save_ranges(self._disk, path, free_name(self._disk, f"{path}{TAKEN_OUT}{group[0][0]}"), group)
             self._done(f"{sum(end - start for start, end in group)} bytes were removed from {path}; they are in {name.rpartition('/')[2]}")
         new = path + UNFINISHED_REPAIR
-        target = self._disk.open(new)
+        target = self._disk.create(new)
         copy_ranges(self._disk, path, target, kept)
         target.sync()
         self._disk.rename(new, path)

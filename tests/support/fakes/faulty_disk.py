@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from txbroker.log.disk import Buffer, Disk, DiskUsage, File, Lock, Mapped, storage_error
 
-# What puts bytes somewhere. `create` is the opening of a file that is missing.
+# What puts bytes somewhere.
 WRITES = frozenset({"create", "append", "write", "replace"})
 NAMES = frozenset({"create", "replace", "rename", "remove", "remove_tree", "make_directory"})
 # What changes anything that a later process can see.
@@ -102,13 +102,15 @@ class FaultyDisk:
     def note(self, operation: str, path: str) -> None:
         self.done.append((operation, path))
 
-    def open(self, path: str) -> File:
-        operation = "create" if self.disk.size(path) is None else "open"
-        self.check(operation, path)
-        file = self.disk.open(path)
-        if operation == "create":
-            self.note("create", path)
+    def create(self, path: str) -> File:
+        self.check("create", path)
+        file = self.disk.create(path)
+        self.note("create", path)
         return _FaultyFile(self, file)
+
+    def open(self, path: str) -> File:
+        self.check("open", path)
+        return _FaultyFile(self, self.disk.open(path))
 
     def open_existing(self, path: str) -> File | None:
         self.check("open", path)

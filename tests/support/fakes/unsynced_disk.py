@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from txbroker.log.disk import Buffer, File
 from txbroker.log.os_disk import OsDisk, OsFile
 
@@ -13,6 +15,9 @@ class _UnsyncedFile(OsFile):
 
 class UnsyncedDisk(OsDisk):
     """The real disk, whose syncs do nothing."""
+
+    def create(self, path: str) -> File:
+        return _UnsyncedFile(path, flags=os.O_RDWR | os.O_CREAT | os.O_EXCL)
 
     def open(self, path: str) -> File:
         return _UnsyncedFile(path)

@@ -41,7 +41,7 @@ class CleanedSegment:
         self._next_entry = index_interval_bytes + 1  # the position from which on a batch gets an index entry
         self._entries: list[tuple[Ints, Ints, Ints, Ints]] = []
         self.remove()
-        self._file = disk.open(self._paths[LOG])
+        self._file = disk.create(self._paths[LOG])
 
     def add(self, parts: Sequence[Buffer], sizes: Ints, last_offsets: Ints, max_timestamps: Ints) -> None:
         """Add entries: size, last offset and largest timestamp of each, and their bytes in parts of any size. StorageError."""
