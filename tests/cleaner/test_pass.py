@@ -171,6 +171,31 @@ def test_a_damaged_batch_ends_the_pass_with_its_position(tmp_path: Path) -> None
         assert {name[:20] for name in cleaned_files(tmp_path)} == {f"{group.new_base_offset:020d}" for group in result.groups}
 
 
+@pytest.mark.parametrize("offset", [3, 2, 1, 0, 8, 2**62])
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
+def test_an_old_message_at_a_wrong_offset_ends_the_pass(tmp_path: Path, codec: Codec, magic: int, offset: int) -> None:
+    """Its CRC does not cover the offset. A pass that went on would write offsets out of order, or those of the next segment."""
+    log = LogMaker()
+    log.old([(b"a", b"1", NOW), (b"b", b"2", NOW), (b"c", b"3", NOW), (b"d", b"4", NOW)], magic=magic, codec=codec)
+    second = len(log.segments[0].content)
+    log.old([(b"a", b"5", NOW), (b"e", b"6", NOW)], magic=magic, codec=codec)
+    log.old([(b"f", b"7", NOW), (b"g", b"8", NOW)], magic=magic, codec=codec)
+    log.roll()
+    log.old([(b"h", b"9", NOW)], magic=magic)
+    log.write(tmp_path)
+    assert isinstance(run(log.job(tmp_path)).end, Done)
+    path = tmp_path / f"{0:020d}.log"
+    content = bytearray(path.read_bytes())
+    content[second : second + 8] = offset.to_bytes(8, "big")
+    path.write_bytes(content)
+    for name in cleaned_files(tmp_path):
+        (tmp_path / name).unlink()
+    end = run(log.job(tmp_path)).end
+    assert isinstance(end, Failed) and end.kind is FailureKind.CORRUPT
+    assert f"{path}, position {second}: " in end.reason
+
+
 @pytest.mark.parametrize("cut", [1, 12, 30, 61])
 def test_every_truncation_is_refused(tmp_path: Path, cut: int) -> None:
     log = small_log()

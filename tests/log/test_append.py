@@ -60,8 +60,10 @@ def test_only_offset_and_epoch_of_a_batch_are_changed(directory: DiskPath) -> No
 
 REFUSED: list[tuple[str, Callable[[], memoryview], ErrorCode, dict[str, Any]]] = [
     ("a wrong CRC", lambda: changed(batch(b"abc"), 70, b"X", sealed=False), ErrorCode.CORRUPT_MESSAGE, {}),
-    ("nothing", lambda: memoryview(bytearray()), ErrorCode.CORRUPT_MESSAGE, {}),
-    ("a torn batch", lambda: batch(b"abc")[:-1], ErrorCode.CORRUPT_MESSAGE, {}),
+    ("nothing", lambda: memoryview(bytearray()), ErrorCode.INVALID_RECORD, {}),
+    ("a torn batch", lambda: batch(b"abc")[:-1], ErrorCode.INVALID_RECORD, {}),
+    ("an unknown codec", lambda: changed(batch(b"abc"), 22, b"\x07"), ErrorCode.INVALID_RECORD, {}),
+    ("an unknown codec and a wrong CRC", lambda: changed(batch(b"abc"), 22, b"\x07", sealed=False), ErrorCode.CORRUPT_MESSAGE, {}),
     ("an unknown magic", lambda: changed(batch(b"abc"), 16, b"\x03"), ErrorCode.CORRUPT_MESSAGE, {}),
     ("too many bytes", lambda: batch(b"x" * 1000), ErrorCode.MESSAGE_TOO_LARGE, {"max_message_bytes": 1000}),
     ("more than a segment", lambda: batch(b"x" * 1000), ErrorCode.RECORD_LIST_TOO_LARGE, {"segment_bytes": 1000}),

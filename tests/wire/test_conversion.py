@@ -86,7 +86,7 @@ def test_an_incomplete_message_at_the_end_is_dropped() -> None:
         (message(0, timestamp=-(2**63)) + message(1, timestamp=2**63 - 1), ErrorCode.INVALID_TIMESTAMP),
         (message(0)[:-1] + b"?", ErrorCode.CORRUPT_MESSAGE),
         (wrapper(0, message(0)[:-1] + b"?"), ErrorCode.CORRUPT_MESSAGE),
-        (build([Record(0, 0, None, None)]), ErrorCode.CORRUPT_MESSAGE),
+        (build([Record(0, 0, None, None)]), ErrorCode.INVALID_RECORD),
         (wrapper(0, message(0, value=bytes(1000))), ErrorCode.MESSAGE_TOO_LARGE),
     ],
 )

@@ -464,7 +464,7 @@ def _checked(records: memoryview | None, version: int) -> memoryview:
         raise BrokerError(ErrorCode.INVALID_RECORD, "a produce request must contain a record batch for each of its partitions")
     magic, attributes = records[_MAGIC_POSITION], records[_ATTRIBUTES_POSITION]
     if magic != _MAGIC:
-        if version >= BATCH_VERSION:
+        if version >= BATCH_VERSION and magic < _MAGIC:
             raise BrokerError(ErrorCode.INVALID_RECORD, f"Produce v{version} takes record batches of format v2 only")
         return records
     if version < ZSTD_VERSION and attributes & _CODEC == _ZSTD:

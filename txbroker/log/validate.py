@@ -36,6 +36,7 @@ from txbroker.wire.batch import (
     TRANSACTIONAL,
     BatchHeader,
     check_crc,
+    crc32c_function,
     read_header,
     stamp_max_timestamp,
 )
@@ -67,7 +68,10 @@ def validate(records: memoryview, config: LogConfig, now_ms: int, origin: Origin
     """
     if len(records) > MAGIC_POSITION and records[MAGIC_POSITION] < 2:
         records = _convert(records, config)
-    header = read_header(records)
+    try:
+        header = read_header(records)
+    except CorruptRecords as error:
+        raise _unreadable(records, error) from None
     size = header.size
     if size != len(records):
         records = _only_batch(records, size)
@@ -114,6 +118,16 @@ def _too_large(size: int, config: LogConfig) -> BrokerError:
     if size > config.max_message_bytes:
         return BrokerError(ErrorCode.MESSAGE_TOO_LARGE, f"a record batch has {size} bytes, max.message.bytes is {config.max_message_bytes}")
     return BrokerError(ErrorCode.RECORD_LIST_TOO_LARGE, f"a record batch has {size} bytes, segment.bytes is {config.segment_bytes}")
+
+
+def _unreadable(records: memoryview, error: CorruptRecords) -> BrokerError:
+    """The error for a batch whose header cannot be read: CORRUPT_MESSAGE, on which producers send it again, only if it was damaged."""
+    size = size_of(records)
+    if size is None or size > len(records):
+        return BrokerError(ErrorCode.INVALID_RECORD, "a record batch was refused: it is incomplete")
+    if size < HEADER_SIZE or int.from_bytes(records[17:21], "big") != crc32c_function()(records[21:size]):
+        return error
+    return BrokerError(ErrorCode.INVALID_RECORD, f"a record batch was refused: {error.message}")
 
 
 def validate_copied(records: memoryview, config: LogConfig) -> BatchHeader:

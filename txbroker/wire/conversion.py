@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
-from txbroker.errors import BrokerError, ErrorCode
+from txbroker.errors import BrokerError, CorruptRecords, ErrorCode
 from txbroker.wire import entries, legacy, records
 from txbroker.wire.batch import BatchHeader
 from txbroker.wire.compression import Buffer, Codec
@@ -23,10 +23,20 @@ def to_v2(
     """A produced message set (magic 0 or 1) as one record batch, its offsets counted from 0.
 
     `codec`: None keeps the set's own. `bytes_max` limits the messages of a wrapper once decompressed. A torn tail is dropped, as in
-    Kafka; b"" when nothing is left. If a message has the timestamp type LogAppendTime, the batch has it too. Errors: CorruptRecords
-    (also for a wrong CRC), MESSAGE_TOO_LARGE (also for more than legacy.MESSAGES_MAX messages), INVALID_TIMESTAMP for a timestamp
-    below -1, and INVALID_RECORD when the set mixes formats or has more than one wrapper (Kafka's LogValidator).
+    Kafka; b"" when nothing is left. If a message has the timestamp type LogAppendTime, the batch has it too. Errors: CORRUPT_MESSAGE
+    for a wrong CRC, size or magic, MESSAGE_TOO_LARGE (also for more than legacy.MESSAGES_MAX messages), INVALID_TIMESTAMP for a timestamp
+    below -1, and INVALID_RECORD for everything else that clients could not read, when the set mixes formats, or has more than one wrapper
+    (Kafka's LogValidator). Offsets in the set do not matter, except that a wrapper's may not be below that of its last message.
     """
+    try:
+        return _to_v2(buffer, bytes_max, codec, level)
+    except legacy.DamagedMessage:
+        raise
+    except CorruptRecords as error:  # its producer would send the same again, and repeats CORRUPT_MESSAGE
+        raise BrokerError(ErrorCode.INVALID_RECORD, f"a message set was refused: {error.message}") from None
+
+
+def _to_v2(buffer: Buffer, bytes_max: int, codec: Codec | None, level: int | None) -> bytes:
     found: list[Record] = []
     magic, own_codec, append_time = None, Codec.NONE, None
     for position, header in legacy.iterate(buffer):
@@ -36,7 +46,7 @@ def to_v2(
         magic, own_codec = header.magic, header.codec
         if header.log_append_time:
             append_time = header.max_timestamp
-        found += legacy.read_records(buffer, position, header, bytes_max)
+        found += legacy.read_records(buffer, position, header, bytes_max, True)
         if len(found) > legacy.MESSAGES_MAX:
             raise legacy.too_many()
     if not found:

@@ -38,6 +38,10 @@ _INT32 = struct.Struct(">i")
 _NO_TIMESTAMP = -1
 
 
+class DamagedMessage(CorruptRecords):
+    """A message is not as it was sent: its CRC, its size or its magic is wrong. For these only, producers receive CORRUPT_MESSAGE."""
+
+
 @dataclass(slots=True)
 class MessageHeader:
     """One entry of a message set; has every attribute of a BatchHeader that the log uses.
@@ -78,15 +82,15 @@ def read_header(buffer: Buffer, position: int = 0) -> MessageHeader:
     """
     available = len(buffer) - position
     if available < _HEADER.size:
-        raise CorruptRecords(f"{max(0, available)} bytes at {position} are too few for a message")
+        raise DamagedMessage(f"{max(0, available)} bytes at {position} are too few for a message")
     offset, size, crc, magic, attributes = _HEADER.unpack_from(buffer, position)
     size += LOG_OVERHEAD
     if not 0 <= magic <= 1:
-        raise CorruptRecords(f"a message has magic {magic} instead of 0 or 1")
+        raise (CorruptRecords if magic == 2 else DamagedMessage)(f"a message has magic {magic} instead of 0 or 1")
     if size < _SIZES_MIN[magic]:
-        raise CorruptRecords(f"a message has a size of {size} bytes, less than its header")
+        raise DamagedMessage(f"a message has a size of {size} bytes, less than its header")
     if size > available:
-        raise CorruptRecords(f"a message has a size of {size} bytes, of which {available} are present")
+        raise DamagedMessage(f"a message has a size of {size} bytes, of which {available} are present")
     if attributes & CODEC_MASK > Codec.LZ4:
         raise CorruptRecords(f"a message of magic {magic} has the codec {attributes & CODEC_MASK}, which its format does not have")
     timestamp = _INT64.unpack_from(buffer, position + _HEADER.size)[0] if magic else _NO_TIMESTAMP
@@ -94,10 +98,10 @@ def read_header(buffer: Buffer, position: int = 0) -> MessageHeader:
 
 
 def check_crc(buffer: Buffer, position: int, header: MessageHeader) -> None:
-    """Raise CorruptRecords unless the message's CRC-32 is that of its bytes."""
+    """Raise DamagedMessage unless the message's CRC-32 is that of its bytes."""
     crc = zlib.crc32(memoryview(buffer)[position + MAGIC_POSITION : position + header.size])
     if crc != header.crc:
-        raise CorruptRecords(f"a message at {position} has the CRC {header.crc:#x}, its bytes have {crc:#x}")
+        raise DamagedMessage(f"a message at {position} has the CRC {header.crc:#x}, its bytes have {crc:#x}")
 
 
 def iterate(buffer: Buffer) -> Iterator[tuple[int, MessageHeader]]:
@@ -111,42 +115,42 @@ def iterate(buffer: Buffer) -> Iterator[tuple[int, MessageHeader]]:
         position += size
 
 
-def read_records(buffer: Buffer, position: int, header: MessageHeader, bytes_max: int) -> Iterator[Record]:
+def read_records(
+    buffer: Buffer, position: int, header: MessageHeader, bytes_max: int, produced: bool = False
+) -> Iterator[Record]:
     """The record of the message at `position`, or those inside the wrapper; errors as `records.read_records`, with MESSAGES_MAX.
 
-    The caller checks the CRC of the entry itself (`check_crc`); those of inner messages are checked here.
+    The caller checks the CRC of the entry itself (`check_crc`); those of inner messages are checked here. If they are `produced`, their
+    offsets may be any, because the broker assigns others, and Java clients must be able to decompress the wrapper.
     """
     if header.codec is Codec.NONE:
         key, value = _key_and_value(buffer, position, header)
         yield Record(header.last_offset, header.max_timestamp, _copied(key), _copied(value))
         return
-    inner_set = unwrap(buffer, position, header, bytes_max)
+    inner_set = unwrap(buffer, position, header, bytes_max, produced)
     base = _base_of(header, _last_offset(inner_set, header))
     for at, entry in iterate(inner_set):
         _check_inner(inner_set, at, entry, header)
         offset = base + entry.last_offset
-        if header.magic and not 0 <= offset <= INT64_MAX:
+        if header.magic and not 0 <= offset <= INT64_MAX and not produced:
             raise CorruptRecords(f"a message inside the wrapper at offset {header.last_offset} has the offset {offset}")
         timestamp = header.max_timestamp if header.log_append_time else entry.max_timestamp
         key, value = _key_and_value(inner_set, at, entry)
         yield Record(offset, timestamp, _copied(key), _copied(value))
 
 
-def unwrap(buffer: Buffer, position: int, header: MessageHeader, bytes_max: int) -> bytes:
+def unwrap(buffer: Buffer, position: int, header: MessageHeader, bytes_max: int, produced: bool = False) -> bytes:
     """The message set inside the wrapper at `position`; CorruptRecords, MESSAGE_TOO_LARGE as `read_records`."""
     value = _key_and_value(buffer, position, header)[1]
     if value is None:
         raise CorruptRecords(f"the wrapper message at offset {header.last_offset} is empty")
-    return decompress(header.codec, value, bytes_max, magic=header.magic)
+    return decompress(header.codec, value, bytes_max, magic=header.magic, produced=produced)
 
 
 def _key_and_value(buffer: Buffer, position: int, header: MessageHeader) -> tuple[memoryview | None, memoryview | None]:
     view, end = memoryview(buffer), position + header.size
     key, at = _field(view, position + _KEY_POSITIONS[header.magic], end)
-    value, at = _field(view, at, end)
-    if at != end:
-        raise CorruptRecords(f"the message at offset {header.last_offset} has {end - at} bytes after its value")
-    return key, value
+    return key, _field(view, at, end)[0]  # Kafka's readers ignore bytes after the value
 
 
 def _field(view: memoryview, at: int, end: int) -> tuple[memoryview | None, int]:
@@ -167,14 +171,14 @@ def _copied(field: memoryview | None) -> bytes | None:
 
 
 def _last_offset(inner_set: bytes, wrapper: MessageHeader) -> int:
-    """The offset field of the last message in a wrapper, which must hold whole messages only."""
-    end = offset = 0
-    for number, (at, entry) in enumerate(iterate(inner_set)):
-        end, offset = at + entry.size, entry.last_offset
+    """The offset field of the last whole message in a wrapper. Kafka's readers ignore an incomplete one at the end."""
+    number = offset = -1
+    for number, (_, entry) in enumerate(iterate(inner_set)):
+        offset = entry.last_offset
         if number == MESSAGES_MAX:
             raise too_many()
-    if not end or end != len(inner_set):
-        raise CorruptRecords(f"the wrapper message at offset {wrapper.last_offset} does not hold whole messages")
+    if number < 0:
+        raise CorruptRecords(f"the wrapper message at offset {wrapper.last_offset} does not hold a whole message")
     return offset
 
 
