@@ -55,3 +55,13 @@ def test_it_is_not_frozen_again_for_a_few_more_partitions(collection: GarbageCol
     assert gc.get_freeze_count() == 0
     collection.replicas_changed(12 * REPLICAS_MIN)
     assert gc.get_freeze_count() > 0
+
+
+def test_garbage_is_not_left_out(collection: GarbageCollection) -> None:
+    """Topics that are created leave cycles behind, such as those of Deferreds and exceptions."""
+    kept, garbage = Knot(), Knot()
+    left, gone = weakref.ref(kept), weakref.ref(garbage)
+    del garbage
+    collection.replicas_changed(10 * REPLICAS_MIN)
+    assert gone() is None and gc.get_freeze_count() > 0
+    assert left() is kept
