@@ -9,7 +9,10 @@ from twisted.internet.defer import Deferred
 
 from tests.cluster.replica_host import OWN, TOPIC, ReplicaHost
 from tests.log.support import NOW, batch
+from txbroker.broker.transaction_coordinators import OWN as OWN_COORDINATOR
+from txbroker.broker.transaction_coordinators import TransactionCoordinators
 from txbroker.client.client_errors import Silent
+from txbroker.cluster.image import ClusterImage
 from txbroker.errors import ErrorCode
 from txbroker.log.log_results import Origin
 from txbroker.transactions.verification import RETRY_MAX_S, RETRY_S
@@ -24,6 +27,7 @@ from txbroker.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopicResult,
 )
 from txbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from txbroker.wire.messages.update_metadata import UpdateMetadataBroker, UpdateMetadataEndpoint, UpdateMetadataRequest
 from txbroker.wire.records import Record
 
 E = ErrorCode
@@ -37,6 +41,8 @@ class Coordinator:
 
     def __init__(self) -> None:
         self.where: str | None = "broker 7"
+        self.opened: list[object] = []
+        self.closed = 0
         self.requests: list[AddPartitionsToTxnRequest] = []
         self._answers: list[Deferred[Any]] = []
 
@@ -44,6 +50,7 @@ class Coordinator:
         return self.where
 
     def open(self, broker: object) -> Coordinator:
+        self.opened.append(broker)
         return self
 
     def send(self, request: AddPartitionsToTxnRequest) -> Deferred[Any]:
@@ -51,7 +58,8 @@ class Coordinator:
         self._answers.append(Deferred())
         return self._answers[-1]
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        self.closed += 1
 
     @property
     def waiting(self) -> int:
@@ -285,3 +293,45 @@ def test_old_messages_are_never_transactional(leader: Leader, value: bytes) -> N
     topics = [TopicProduceData(name=TOPIC, partition_data=[PartitionProduceData(index=0, records=old)])]
     request = ProduceRequest(transactional_id=None, acks=1, timeout_ms=1000, topic_data=topics)
     assert leader.send(request, 2, lambda r: r.responses[0].partition_responses[0].error_code) == [E.NONE]
+
+
+def test_the_link_to_a_coordinator_that_is_gone_is_closed_when_it_is_idle() -> None:
+    leader = Leader(partitions=3)
+    coordinator, verifier = leader.coordinator, leader.verifier
+    first = leader.begin()
+    verifier.brokers_changed({"broker 8"})
+    assert coordinator.closed == 0, "it may still answer"
+    coordinator.answer()
+    assert first == [{0: E.NONE}]
+    assert coordinator.closed == 1
+    coordinator.where = "broker 8"
+    second = leader.begin(indexes=(1,))
+    coordinator.answer()
+    assert second == [{1: E.NONE}]
+    verifier.brokers_changed({"broker 8"})
+    assert coordinator.closed == 1
+    verifier.brokers_changed({"broker 9"})
+    assert coordinator.closed == 2
+    coordinator.where = "broker 7"
+    leader.begin(indexes=(2,))
+    assert coordinator.opened == ["broker 7", "broker 8", "broker 7"]
+    verifier.stop()
+    assert coordinator.closed == 3, "each link once"
+
+
+def test_the_links_to_coordinators_follow_the_metadata() -> None:
+    def image(port: int, *ids: int) -> UpdateMetadataRequest:
+        live = [
+            UpdateMetadataBroker(id=id_, rack=None, endpoints=[
+                UpdateMetadataEndpoint(host=f"h{id_}", port=port, listener="PLAINTEXT", security_protocol=0)])
+            for id_ in ids
+        ]  # fmt: skip
+        return UpdateMetadataRequest(controller_id=1, controller_epoch=1, live_brokers=live, topic_states=[])
+
+    known = ClusterImage()
+    unused: Any = None
+    coordinators = TransactionCoordinators(OWN, known, unused, "PLAINTEXT", unused)
+    known.apply(image(9092, 1, 2))
+    before = coordinators.live()
+    known.apply(image(9093, 1, 2))
+    assert len(before) == 3 and before & coordinators.live() == {OWN_COORDINATOR}

@@ -127,9 +127,11 @@ class Components:
             self._marker_queues,
         )
         adding = AddPartitionsToTxnHandler(self._transactions, self.image)
-        coordinators = TransactionCoordinators(identity.broker_id, self.image, self._connections, inter_broker, adding.add)
+        self._transaction_coordinators = TransactionCoordinators(
+            identity.broker_id, self.image, self._connections, inter_broker, adding.add
+        )
         self._verifier = TransactionVerifier(
-            coordinators, world.reactor, lambda: config.boolean("transaction.partition.verification.enable")
+            self._transaction_coordinators, world.reactor, lambda: config.boolean("transaction.partition.verification.enable")
         )
         admin = self.topic_admin = self._topic_admin(world)
         self._waiting = TopicWaiting(self.image, topics, admin.is_deleting)
@@ -342,6 +344,7 @@ class Components:
     def _image_changed(self, changes: ImageChanges) -> None:
         self._waiting.changed(changes.changed | changes.deleted)
         self._marker_queues.leaders_changed(self._marker_channels.live())
+        self._verifier.brokers_changed(self._transaction_coordinators.live())
         if changes.brokers:
             self._waiting.brokers_changed()
             self._transaction_level.brokers_changed()

@@ -43,6 +43,11 @@ class TransactionCoordinators:
             return None
         return OWN if partition.leader == self._broker_id else self._image.endpoint(partition.leader, self._listener)
 
+    def live(self) -> set[Hashable]:
+        """All that `find` may return now."""
+        endpoints = (self._image.endpoint(broker_id, self._listener) for broker_id in self._image.brokers)
+        return {OWN, *(endpoint for endpoint in endpoints if endpoint is not None)}
+
     def open(self, broker: Hashable) -> Link:
         """A link to a broker that `find` has returned."""
         return self._connections.link(broker) if isinstance(broker, Endpoint) else _OwnLink(self._add)

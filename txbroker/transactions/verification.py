@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Container, Hashable
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import NamedTuple, Protocol
@@ -130,6 +130,10 @@ class TransactionVerifier:
         Deferred.fromCoroutine(self._ask(partition, claim)).addBoth(answered)
         return answer
 
+    def brokers_changed(self, live: Container[Hashable]) -> None:
+        """The cluster's metadata has changed: close the links to brokers that are gone, or have another address, once they are idle."""
+        self._queues.close_others(live)
+
     def stop(self) -> None:
         """Close the links; claims that wait are answered with an error."""
         self._queues.stop()
@@ -182,6 +186,11 @@ class _Queue:
     link: Link
     waiting: list[_Question] = field(default_factory=list)
     in_flight: bool = False
+    is_gone: bool = False  # its broker: questions that wait are still answered
+
+    @property
+    def is_idle(self) -> bool:
+        return not self.in_flight and not self.waiting
 
 
 class _Queues:
@@ -204,17 +213,27 @@ class _Queues:
         queue = self._queues.get(broker)
         if queue is None:
             queue = self._queues[broker] = _Queue(self._coordinators.open(broker))
-        if not queue.waiting and not queue.in_flight:
-            self._clock.callLater(0, self._send, queue)  # together with the other partitions of a produce request
+        if queue.is_idle:
+            self._clock.callLater(0, self._send, broker, queue)  # together with the other partitions of a produce request
         queue.waiting.append(_Question(claim, partition, answer))
         return answer
+
+    def close_others(self, live: Container[Hashable]) -> None:
+        for broker, queue in list(self._queues.items()):
+            queue.is_gone = broker not in live
+            self._close_if_done(broker, queue)
+
+    def _close_if_done(self, broker: Hashable, queue: _Queue) -> None:
+        if queue.is_gone and queue.is_idle and self._queues.get(broker) is queue:
+            del self._queues[broker]
+            queue.link.close()
 
     def stop(self) -> None:
         self._is_stopped = True
         for queue in self._queues.values():
             queue.link.close()
 
-    def _send(self, queue: _Queue) -> None:
+    def _send(self, broker: Hashable, queue: _Queue) -> None:
         if queue.in_flight or not queue.waiting:
             return
         asked, queue.waiting = _first(queue.waiting)
@@ -232,7 +251,8 @@ class _Queues:
                 code = codes.get((question.claim.transactional_id, question.partition), ErrorCode.NETWORK_EXCEPTION)
                 self.counts.failed += bool(code)
                 question.answer.callback(code)
-            self._send(queue)
+            self._send(broker, queue)
+            self._close_if_done(broker, queue)
 
         queue.link.send(_request(asked)).addBoth(ended)
 
