@@ -34,7 +34,7 @@ from txbroker.client.client_machine import ClientSettings
 from txbroker.client.config_requests import TOPIC_RESOURCE, describe_configs
 from txbroker.client.offset_requests import EARLIEST, LATEST, FoundOffset, list_offsets
 from txbroker.client.pipelined_connection import PipelinedConnection
-from txbroker.client.topic_leaders import leaders_in, metadata_request
+from txbroker.client.topic_leaders import Broker, leaders_in, metadata_request
 from txbroker.client.topic_metadata import TopicMetadata
 from txbroker.errors import ErrorCode
 from txbroker.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -172,7 +172,8 @@ def test_several_in_flight_and_responses_that_came_before_the_end() -> None:
 
     got: list[Any] = []
     with server(serve) as (host, port):
-        connection: PipelinedConnection[int] = PipelinedConnection(host, port, ClientSettings("c", in_flight_max=3), time.monotonic())
+        settings = ClientSettings("c", in_flight_max=3)
+        connection: PipelinedConnection[int] = PipelinedConnection(Broker(1, host, port), settings, time.monotonic())
         connection.socket.setblocking(True)
         while not connection.machine.ready:
             connection.write()

@@ -8,13 +8,16 @@ from __future__ import annotations
 import argparse
 import logging
 import os
-import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 from txbroker.cli.full_disks import explained, full_disk
+from txbroker.client.advertised import NO_BROKERS, TRIED_MAX, brokers_in, problems
+from txbroker.client.blocking_connection import connect, connect_to_any
+from txbroker.client.client_errors import AdvertisedUnreachable, ClientError, Unreachable
+from txbroker.client.client_machine import ClientSettings
 from txbroker.config.properties import parse_properties
 from txbroker.console.addresses import addresses
 from txbroker.console.failures import BadUsage, CommandFailed, broker_error, warn
@@ -27,6 +30,10 @@ CONNECT_TIMEOUT_S = 5.0
 BOOTSTRAP_TIMEOUT_MS = 10_000
 NOTICE_EVERY_S = 15.0
 RETRY_S = 0.1
+ADVERTISED_CLIENT = ClientSettings("txbroker", connect_timeout_s=4.0, request_timeout_s=5.0)
+# Errors after which a broker may be the reason that cannot be reached at its advertised address.
+_MAY_BE_UNREACHABLE = (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NETWORK_EXCEPTION, ErrorCode.NOT_CONTROLLER, ErrorCode.LEADER_NOT_AVAILABLE,
+                       ErrorCode.COORDINATOR_NOT_AVAILABLE)  # fmt: skip
 LAST_FLUSH_S = 5.0  # for records that were given to a producer before a command fails
 NOTHING: Mapping[str, Any] = {}
 
@@ -106,14 +113,24 @@ def _integer(key: str, text: str) -> int:
 
 def check_reachable(servers: str) -> None:
     """CommandFailed unless one of the servers accepts a connection. kafka-python would retry for long, without a reason."""
-    problems = []
+    refused = []
     for host, port in addresses(servers):
         try:
-            socket.create_connection((host, port), CONNECT_TIMEOUT_S).close()
+            connect(host, port, CONNECT_TIMEOUT_S).close()
             return
-        except OSError as error:
-            problems.append(f"{host}:{port} ({error.strerror or error})")
-    raise CommandFailed(f"no connection to {', '.join(problems)}; start a broker with `txbroker run`, or correct --bootstrap-server")
+        except Unreachable as error:
+            refused.append(str(error).removeprefix("no connection to "))
+    raise CommandFailed(f"no connection to {', '.join(refused)}; start a broker with `txbroker run`, or correct --bootstrap-server")
+
+
+def _check_advertised(servers: str) -> None:
+    """CommandFailed if a broker answers, and none can be reached at its advertised address. The library would retry without a reason."""
+    try:
+        connect_to_any(addresses(servers), ADVERTISED_CLIENT).close()
+    except AdvertisedUnreachable as wrong:
+        raise CommandFailed(str(wrong)) from None
+    except ClientError:
+        pass  # the library reports what is not a broker
 
 
 @contextmanager
@@ -132,6 +149,8 @@ def connected(
     `CommandFailed`. `notices`: print that a connection is lost, or that records are refused, while the library retries.
     """
     check_reachable(servers)
+    if is_plaintext(properties):
+        _check_advertised(servers)
     logging.getLogger("kafka").addHandler(logging.NullHandler())
     import kafka
     import kafka.errors
@@ -176,7 +195,22 @@ def connected(
 
 
 def _explained(problem: CommandFailed, servers: str, properties: Mapping[str, str]) -> CommandFailed:
-    return explained(problem, addresses(servers)) if is_plaintext(properties) else problem
+    """The same failure with its reason, if that is a full disk or a broker that cannot be reached."""
+    if not is_plaintext(properties):
+        return problem
+    found = explained(problem, addresses(servers))
+    wrong = _unreachable(servers) if found is problem and problem.code in _MAY_BE_UNREACHABLE else []
+    return CommandFailed(f"{problem}; {'; '.join(wrong)}", problem.code) if wrong else found
+
+
+def _unreachable(servers: str) -> list[str]:
+    """What is wrong with the addresses of brokers that cannot be reached."""
+    try:
+        with connect_to_any(addresses(servers), ADVERTISED_CLIENT) as connection:
+            brokers = brokers_in(connection.call(NO_BROKERS))[:TRIED_MAX]
+            return list(map(str, problems(brokers, connection.try_address)))
+    except ClientError:
+        return []
 
 
 def full_disk_of(servers: str, properties: Mapping[str, str]) -> str | None:

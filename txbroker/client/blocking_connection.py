@@ -11,9 +11,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from txbroker.client.client_errors import ConnectionFailed, NoBroker, Unreachable, address_text, reason_text
+from txbroker.client import advertised
+from txbroker.client.client_errors import (
+    AdvertisedUnreachable,
+    ConnectionFailed,
+    NameUnknown,
+    NoBroker,
+    Unreachable,
+    address_text,
+    reason_text,
+)
 from txbroker.client.client_machine import ClientMachine, ClientSettings, Completed
 from txbroker.client.client_security import Tls, authenticate
+from txbroker.client.topic_leaders import Broker
 from txbroker.wire.schema import Request, VersionRange
 
 DEFAULT_SETTINGS = ClientSettings()
@@ -58,6 +68,10 @@ class BlockingConnection:
     def close(self) -> None:
         """Close the connection."""
         self.socket.close()
+
+    def try_address(self, host: str, port: int) -> None:
+        """Connect to another address with the same timeout, and close that connection; Unreachable."""
+        connect(host, port, self.machine.settings.connect_timeout_s).close()
 
     @property
     def versions(self) -> Mapping[int, VersionRange]:
@@ -116,6 +130,11 @@ def connect(host: str, port: int, timeout_s: float) -> socket.socket:
     """A connected socket with TCP_NODELAY; Unreachable."""
     try:
         connected = socket.create_connection((host, port), timeout_s)
+    except UnicodeError:  # an empty label, or one that is too long
+        unknown = NameUnknown("this is not a valid host name")
+        raise Unreachable(address_text(host, port), reason_text(unknown), unknown) from None
+    except socket.gaierror as error:
+        raise Unreachable(address_text(host, port), reason_text(error), NameUnknown(reason_text(error))) from None
     except OSError as error:
         raise Unreachable(address_text(host, port), reason_text(error), error) from None
     connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -139,12 +158,35 @@ def _secured(connected: socket.socket, tls: Tls, host: str, address: str) -> ssl
 
 
 def connect_to_any(addresses: Iterable[tuple[str, int]], settings: ClientSettings = DEFAULT_SETTINGS) -> BlockingConnection:
-    """A connection to the first of several addresses that answers; NoBroker with what is wrong with each."""
+    """A connection to the first of several addresses that answers; NoBroker with what is wrong with each.
+
+    AdvertisedUnreachable if a broker answers, but no broker can be reached at the address that it advertises.
+    """
     problems: list[str] = []
     for host, port in addresses:
         try:
-            return BlockingConnection(host, port, settings)
+            return _checked(BlockingConnection(host, port, settings))
+        except AdvertisedUnreachable:
+            raise
         except ConnectionFailed as problem:
             problems.append(str(problem))
     advice = "start a broker with `txbroker run`, correct the bootstrap servers, or run `txbroker doctor`"
     raise NoBroker(f"{'; '.join(problems)}; {advice}")
+
+
+def _checked(connection: BlockingConnection) -> BlockingConnection:
+    """The connection, if the addresses that its cluster advertises can be used; it is closed otherwise. ConnectionFailed."""
+    try:
+        advertised.check(connection.call(advertised.NO_BROKERS), connection.address, connection.try_address)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def connect_to_broker(broker: Broker, settings: ClientSettings = DEFAULT_SETTINGS) -> BlockingConnection:
+    """A connection to a broker at the address that it advertises; AdvertisedUnreachable, ConnectionFailed."""
+    try:
+        return BlockingConnection(broker.host, broker.port, settings)
+    except Unreachable as error:
+        raise advertised.unreachable(broker, error) from None

@@ -38,12 +38,29 @@ class ConnectionFailed(ClientError):
     """A connection could not be used; the subclasses say why."""
 
 
+class NameUnknown(OSError):
+    """A host name does not resolve on this machine. `strerror` says why."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(0, why)
+
+
 class Unreachable(ConnectionFailed):
     """No connection: refused, unknown host, no route, or a timeout while connecting. `error` is the operating system's, if it gave one."""
 
     def __init__(self, address: str, reason: str, error: Exception | None = None) -> None:
         self.error = error
         super().__init__(f"no connection to {address} ({reason})")
+
+
+class AdvertisedUnreachable(Unreachable):
+    """A broker cannot be reached at the address that it advertises. `why` follows "which"; `error` is the operating system's."""
+
+    def __init__(self, node_id: int, address: str, why: str, error: Exception | None = None) -> None:
+        super().__init__(address, why, error)
+        refused = isinstance(error, ConnectionRefusedError)
+        advice = f"{'start the broker, ' if refused else ''}correct advertised.listeners, or run `txbroker doctor`"
+        self.args = (f"broker {node_id} advertises {address}, which {why}: {advice}",)
 
 
 class Silent(ConnectionFailed):

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from enum import IntEnum
 from typing import TypeVar
 
-from txbroker.client.blocking_connection import BlockingConnection, connect_to_any
+from txbroker.client.blocking_connection import BlockingConnection, connect_to_any, connect_to_broker
 from txbroker.client.client_errors import LOST, ClientError, NoBroker, RequestFailed
 from txbroker.client.client_machine import ClientSettings
-from txbroker.client.topic_leaders import RETRIABLE
+from txbroker.client.topic_leaders import RETRIABLE, Broker
 from txbroker.errors import ErrorCode
 from txbroker.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 
@@ -89,4 +89,4 @@ class CoordinatorConnection:
         if answer.error_code:
             what = f"{self._key_type.text} {self.key} has no coordinator"
             raise RequestFailed(what, ErrorCode(answer.error_code), answer.error_message)
-        return BlockingConnection(answer.host, answer.port, self._settings)
+        return connect_to_broker(Broker(answer.node_id, answer.host, answer.port), self._settings)

@@ -7,9 +7,11 @@ import selectors
 import socket
 from typing import Generic, TypeVar
 
+from txbroker.client.advertised import unreachable
 from txbroker.client.blocking_connection import connect
-from txbroker.client.client_errors import address_text, reason_text
+from txbroker.client.client_errors import Unreachable, address_text, reason_text
 from txbroker.client.client_machine import ClientMachine, ClientSettings, Completed
+from txbroker.client.topic_leaders import Broker
 from txbroker.wire.schema import Request
 
 C = TypeVar("C")
@@ -23,12 +25,15 @@ class PipelinedConnection(Generic[C]):
     """
 
     def __init__(
-        self, host: str, port: int, settings: ClientSettings, now_s: float, send_buffer: int = -1, receive_buffer: int = -1
+        self, broker: Broker, settings: ClientSettings, now_s: float, send_buffer: int = -1, receive_buffer: int = -1
     ) -> None:
-        self.address = address_text(host, port)
+        self.address = address_text(broker.host, broker.port)
         self.machine: ClientMachine[C] = ClientMachine(self.address, settings, random.random)
         self.machine.connect_started(now_s)
-        self.socket = connect(host, port, settings.connect_timeout_s)
+        try:
+            self.socket = connect(broker.host, broker.port, settings.connect_timeout_s)
+        except Unreachable as error:
+            raise unreachable(broker, error) from None
         for option, size in ((socket.SO_SNDBUF, send_buffer), (socket.SO_RCVBUF, receive_buffer)):
             if size != -1:
                 self.socket.setsockopt(socket.SOL_SOCKET, option, size)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
-from txbroker.client.blocking_connection import BlockingConnection
+from txbroker.client.blocking_connection import BlockingConnection, connect_to_broker
 from txbroker.client.client_errors import LOST, ClientError, Closed, RequestFailed
 from txbroker.client.client_machine import ClientSettings
 from txbroker.client.config_requests import TOPIC_RESOURCE, describe_configs
@@ -140,7 +140,7 @@ class TopicReader:
         if leader is None:
             raise Closed(f"partition {partition} of {self.name} has no leader")
         if leader not in self._connections:
-            self._connections[leader] = BlockingConnection(leader.host, leader.port, self._settings)
+            self._connections[leader] = connect_to_broker(leader, self._settings)
         return self._connections[leader]
 
     def _drop(self, partition: int) -> None:

@@ -7,6 +7,7 @@ Deferred. When the connection is lost or a response is late, every Deferred with
 
 from __future__ import annotations
 
+from builtins import TimeoutError as OSTimeoutError
 from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -14,7 +15,7 @@ from typing import Any, NamedTuple
 from twisted.internet import task
 from twisted.internet.defer import Deferred, fail
 from twisted.internet.endpoints import HostnameEndpoint
-from twisted.internet.error import ConnectError, ConnectionDone
+from twisted.internet.error import ConnectError, ConnectionDone, DNSLookupError, TimeoutError
 from twisted.internet.protocol import Factory, Protocol, connectionDone
 from twisted.python.failure import Failure
 
@@ -22,6 +23,7 @@ from txbroker.client.client_errors import (
     ClientError,
     Closed,
     ConnectionFailed,
+    NameUnknown,
     NotKafka,
     TooManyRequests,
     Unreachable,
@@ -139,7 +141,14 @@ class TwistedConnection:
     def unreachable(self, error: Exception) -> None:
         """There will be no connection."""
         cause = getattr(error, "osError", None)
-        self._end(Unreachable(self.address, reason_text(cause) if isinstance(cause, OSError) else str(error).rstrip("."), error))
+        if isinstance(cause, int):  # an errno
+            cause = OSError(cause, str(error))
+        elif isinstance(error, DNSLookupError):
+            cause = NameUnknown("the name does not resolve")
+        elif isinstance(error, TimeoutError):
+            cause = OSTimeoutError()
+        reason = reason_text(cause) if isinstance(cause, OSError) else str(error).rstrip(".")
+        self._end(Unreachable(self.address, reason, cause if isinstance(cause, OSError) else error))
 
     # --- inside ---
 

@@ -11,6 +11,10 @@ def addresses(servers: str, flag: str = "--bootstrap-server") -> list[tuple[str,
     """The hosts and ports in the value of a flag; BadUsage."""
     found = []
     for server in servers.split(","):
+        protocol, scheme, address = server.strip().partition("://")
+        if scheme:
+            hint = f"did you mean {address}? " if address else ""
+            raise BadUsage(f"{flag} is {servers!r}; {hint}It must be comma-separated HOST:PORT, without {protocol}://")
         host, colon, port = server.strip().rpartition(":")
         if not colon or host.endswith("]") is not host.startswith("["):
             host, port = server.strip(), str(DEFAULT_PORT)

@@ -9,10 +9,11 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 from twisted.python.failure import Failure
 
-from txbroker.client.client_errors import ClientError, Closed, ConnectionFailed, RequestFailed
+from txbroker.client.advertised import TRIED_MAX, needs_check, unreachable
+from txbroker.client.client_errors import ClientError, Closed, ConnectionFailed, RequestFailed, Unreachable, address_text
 from txbroker.client.client_machine import ClientSettings
 from txbroker.client.offset_requests import NO_REPLICA
-from txbroker.client.topic_leaders import RETRIABLE, TopicLeaders, all_leaders
+from txbroker.client.topic_leaders import RETRIABLE, Broker, TopicLeaders, all_leaders
 from txbroker.client.twisted_connection import TwistedConnection
 from txbroker.names import MIRROR_CLIENT_ID, TopicPartition
 from txbroker.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
@@ -67,20 +68,41 @@ class Cluster:
         self.topics = {name: leaders for name, leaders in found.items() if not isinstance(leaders, int)}
         self.unavailable = {name: code for name, code in found.items() if isinstance(code, int)}
 
+    async def begin(self) -> None:
+        """The first `refresh`; AdvertisedUnreachable if no broker can be reached at the address that it advertises, ClientError."""
+        await self.refresh()
+        brokers = [Broker(node, *address) for node, address in sorted(self.brokers.items())]
+        if not all(needs_check(brokers, address_text(*address)) for address in self._addresses):
+            return
+        problems: list[ConnectionFailed] = []
+        for broker in brokers[:TRIED_MAX]:
+            try:
+                await self._link((broker.host, broker.port), CONTROL).connect()
+            except Unreachable as error:
+                problems.append(unreachable(broker, error))
+            else:
+                return
+        if problems:
+            raise problems[0]
+
     async def ask(self, request: Request, node: int | None = None, purpose: str = CONTROL, version_max: int | None = None) -> Any:
         """The response of this broker, or of any; ClientError."""
         if node is not None:
             address = self.brokers.get(node)
             if address is None:
                 raise Closed(f"the {self.label} has no broker {node} now")
-            return await self._link(address, purpose).send(request, version_max)
+            try:
+                return await self._link(address, purpose).send(request, version_max)
+            except Unreachable as error:
+                raise unreachable(Broker(node, *address), error) from None
         problems: list[str] = []
         for address in dict.fromkeys([*self.brokers.values(), *self._addresses]):
             try:
                 return await self._link(address, purpose).send(request, version_max)
             except ConnectionFailed as failed:
                 problems.append(str(failed))
-        raise Closed(f"no broker of the {self.label} answers: {'; '.join(problems)}")
+        advice = f"check that it runs, or correct the address of the {self.label}"
+        raise Closed(f"no broker of the {self.label} answers: {'; '.join(problems)}; {advice}")
 
     async def patiently(self, ask: Callable[[], Awaitable[T]]) -> T:
         """What `ask` returns, which is called again for half a minute after errors that pass; ClientError.
@@ -160,9 +182,13 @@ class _Link:
         self._waiting: list[Deferred[None]] | None = None
 
     async def send(self, request: Request, version_max: int | None) -> Any:
+        await self.connect()
+        return await self.connection.send(request, version_max=version_max)
+
+    async def connect(self) -> None:
+        """Connect, unless it is connected; ClientError."""
         if not self.connection.ready:
             await self._connected()
-        return await self.connection.send(request, version_max=version_max)
 
     async def _connected(self) -> None:
         """Wait for the connection, in the order of the requests."""

@@ -21,7 +21,7 @@ async def promote(target: Sequence[tuple[str, int]], topics: Sequence[str], worl
     """Promote topics, after all of them were checked; a line about each. NotACopy, ClientError, CorruptRecords."""
     cluster = Cluster("target", target, world.reactor, world.chance)
     try:
-        await cluster.refresh()
+        await cluster.begin()
         content, _ = await read_map(cluster, world.reactor)
         for topic in topics:
             if not content.copies(topic):

@@ -120,8 +120,8 @@ class Mirror:
     # --- begin and end ---
 
     async def _begin(self) -> None:
-        await self.source.refresh()
-        await self.target.refresh()
+        await self.source.begin()
+        await self.target.begin()
         cluster_id = self.source.cluster_id
         if cluster_id == self.target.cluster_id:
             shown = cluster_id or "neither has a cluster id"

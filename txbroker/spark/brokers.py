@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from txbroker.client.blocking_connection import BlockingConnection, connect_to_any
+from txbroker.client.blocking_connection import BlockingConnection, connect_to_any, connect_to_broker
 from txbroker.client.client_machine import ClientSettings
 from txbroker.client.client_security import ClientSecurity, Unsupported
 from txbroker.client.group_commits import GroupCommits
+from txbroker.client.topic_leaders import Broker
 from txbroker.client.topic_reader import TopicReader
 from txbroker.console.addresses import addresses as addresses_of
 from txbroker.console.failures import BadUsage
@@ -48,9 +49,9 @@ class Brokers(NamedTuple):
         """A connection to the first broker that answers; ClientError."""
         return connect_to_any(self.addresses, self.client)
 
-    def connect_to(self, host: str, port: int) -> BlockingConnection:
+    def connect_to(self, broker: Broker) -> BlockingConnection:
         """A connection to this broker of the cluster; ClientError."""
-        return BlockingConnection(host, port, self.client)
+        return connect_to_broker(broker, self.client)
 
 
 def security_of(properties: Mapping[str, str]) -> ClientSecurity | None:

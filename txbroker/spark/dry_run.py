@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from txbroker.client.client_errors import ClientError
+from txbroker.client.topic_leaders import Broker
 from txbroker.errors import ErrorCode
 from txbroker.spark.brokers import Brokers
 from txbroker.spark.load import LoadOptions, check_options
@@ -88,7 +89,7 @@ def _sizes(brokers: Brokers, snapshot: Snapshot) -> dict[tuple[str, int], int]:
     sizes: dict[tuple[str, int], int] = {}
     for broker in answer.brokers:
         try:
-            with brokers.connect_to(broker.host, broker.port) as connection:
+            with brokers.connect_to(Broker(broker.node_id, broker.host, broker.port)) as connection:
                 found: DescribeLogDirsResponse = connection.call(DescribeLogDirsRequest(topics=topics))
         except ClientError:
             continue

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from txbroker.cli.perf.settings import ConsumerSettings
-from txbroker.client.blocking_connection import BlockingConnection
+from txbroker.client.blocking_connection import connect_to_broker
 from txbroker.client.client_errors import LOST, ConnectionFailed, RequestFailed
 from txbroker.client.client_machine import ClientSettings, Completed
 from txbroker.client.offset_requests import EARLIEST, LATEST, list_offsets
@@ -219,7 +219,7 @@ class Reader:
             partitions = [partition.index for partition in unknown if partition.leader == leader]
             timestamp = LATEST if self._settings.from_latest else EARLIEST
             try:
-                with BlockingConnection(leader.host, leader.port, self._client_settings) as connection:
+                with connect_to_broker(leader, self._client_settings) as connection:
                     offsets = list_offsets(connection.call, self._topic.topic, partitions, timestamp)
             except LOST as problem:
                 self._retry_later(str(problem), time.monotonic())
@@ -263,7 +263,7 @@ class Reader:
         now_s = time.monotonic()
         try:
             connection: PipelinedConnection[_Offsets] = PipelinedConnection(
-                leader.host, leader.port, self._client_settings, now_s, self._settings.send_buffer, self._settings.receive_buffer
+                leader, self._client_settings, now_s, self._settings.send_buffer, self._settings.receive_buffer
             )
         except LOST as problem:
             self._retry_later(str(problem), now_s)

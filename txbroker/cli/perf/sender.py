@@ -368,7 +368,7 @@ class Sender:
             return None  # the leaders may be other brokers
         try:
             connection: PipelinedConnection[_Chosen] = PipelinedConnection(
-                leader.host, leader.port, self._client_settings, now_s, self.settings.send_buffer, self.settings.receive_buffer
+                leader, self._client_settings, now_s, self.settings.send_buffer, self.settings.receive_buffer
             )
         except LOST as problem:
             self._connection_failed(problem, now_s)
@@ -384,7 +384,7 @@ class Sender:
         if self._refresh_at_s is None:
             self._refresh_at_s = now_s + self.settings.backoff_s
         if not self._built and now_s - self.start_s > FIRST_CONNECTION_S:
-            raise CommandFailed(f"{problem}; this is the address that the cluster advertises: `txbroker doctor` checks it")
+            raise CommandFailed(str(problem))
 
     def _watch(self, connection: PipelinedConnection[_Chosen], leader: Broker) -> None:
         if self._selector.get_key(connection.socket).events != connection.events:
