@@ -43,15 +43,19 @@ class Listener(tcp.Port):
     `host` is an address; "" is the wildcard of IPv4 and IPv6, if the system has both. Port 0 is any free port; `getHost().port` returns it.
     """
 
-    transport = ServerTransport  # type: ignore[assignment]
-
     def __init__(self, hub: Hub, name: str, host: str, port: int, build: Callable[[], FrameProtocol], *, backlog: int = 50) -> None:
         self.hub = hub
         self.name = name
-        self.remote_algorithm: bytes | None = None  # the congestion control of connections from other machines; None: they inherit it
+        self._remote_algorithm: bytes | None = None  # the congestion control of connections from other machines; None: they inherit it
         self._both = host == "" and socket.has_dualstack_ipv6()
         factory = _Protocols(name, build, hub.quotas)
         super().__init__(port, factory, backlog, "::" if self._both else host, hub.reactor)  # type: ignore[arg-type]
+
+    def transport(  # type: ignore[override]
+        self, sock: socket.socket, protocol: Any, client: Any, server: object, number: int, reactor: object
+    ) -> ServerTransport:
+        """Make the transport of an accepted socket (called by `tcp.Port.doRead`)."""
+        return ServerTransport(sock, protocol, client, self.hub, self.name, number, self._remote_algorithm)
 
     def createInternetSocket(self) -> socket.socket:
         """A socket with the options that accepted ones inherit."""
@@ -60,7 +64,7 @@ class Listener(tcp.Port):
             made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        self.remote_algorithm = avoid_pacing(made)
+        self._remote_algorithm = avoid_pacing(made)
         limits = self.hub.limits
         if limits.send_buffer_bytes > 0:
             made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, limits.send_buffer_bytes)

@@ -144,7 +144,7 @@ class Poller:
 
     # For members
 
-    def want(self, member: Member, *, read: bool | None = None, write: bool | None = None) -> None:
+    def set_interest(self, member: Member, *, read: bool | None = None, write: bool | None = None) -> None:
         """Call the member, or call it no more, when its socket can be read or written; None: unchanged."""
         fd = member.fileno()
         if fd < 0:

@@ -5,20 +5,18 @@ from __future__ import annotations
 import logging
 import socket
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from twisted.internet import main, tcp
 from twisted.python.failure import Failure
 
 from txbroker.api.request_context import Session
 from txbroker.transport.congestion import set_algorithm
+from txbroker.transport.hub import Hub
 from txbroker.transport.inbox import SIZE, Inbox
 from txbroker.transport.interfaces import FrameProtocol, Part
 from txbroker.transport.output import RegionGone, SendQueue, join_small
 from txbroker.wire.joined_requests import FRAME_MAX
-
-if TYPE_CHECKING:
-    from txbroker.transport.listener import Listener
 
 log = logging.getLogger("txbroker.transport")
 
@@ -49,8 +47,11 @@ class ServerTransport(tcp.Server):
 
     protocol: FrameProtocol  # type: ignore[assignment]
 
-    def __init__(self, sock: socket.socket, protocol: Any, client: Any, server: Listener, sessionno: int, reactor: Any) -> None:
-        hub = server.hub
+    def __init__(
+        self, sock: socket.socket, protocol: Any, client: Any, hub: Hub, listener: str, number: int, remote_algorithm: bytes | None
+    ) -> None:
+        """`client`: the address of the peer. `number`: of the connections of this listener. `remote_algorithm`: the congestion control if
+        the peer is on another machine; None: the listener's."""
         self._hub = hub
         self._frame_bytes_max = hub.limits.request_bytes_max
         self._output_bytes_max = hub.limits.output_bytes_max
@@ -65,26 +66,28 @@ class ServerTransport(tcp.Server):
         self._held = 0  # bytes of a large frame at the last sweep during which others waited
         self._stalled_sweeps = 0
         self.active = hub.tick
-        self.session = _session(sock, client, server.name, sessionno)
-        if server.remote_algorithm is not None and self.session.peer_host != self.session.local_host:
-            set_algorithm(sock, server.remote_algorithm)
-        super().__init__(sock, protocol, client, server, sessionno, reactor)
+        self.session = _session(sock, client, listener, number)
+        if remote_algorithm is not None and self.session.peer_host != self.session.local_host:
+            set_algorithm(sock, remote_algorithm)
+        server: Any = None  # Twisted's port, which nothing here needs
+        super().__init__(sock, protocol, client, server, number, hub.reactor)
+        self.repstr = f"<connection {self.session.connection_id}>"
         hub.quotas.add(self.session.peer_host)
         hub.opened(self)
 
     # Twisted would use its reactor; the hub's poller is faster.
 
     def startReading(self) -> None:
-        self._hub.poller.want(self, read=True)
+        self._hub.poller.set_interest(self, read=True)
 
     def stopReading(self) -> None:
-        self._hub.poller.want(self, read=False)
+        self._hub.poller.set_interest(self, read=False)
 
     def startWriting(self) -> None:
-        self._hub.poller.want(self, write=True)
+        self._hub.poller.set_interest(self, write=True)
 
     def stopWriting(self) -> None:
-        self._hub.poller.want(self, write=False)
+        self._hub.poller.set_interest(self, write=False)
 
     def doRead(self) -> Exception | None:  # type: ignore[override]
         hub = self._hub
