@@ -14,7 +14,7 @@ from txbroker.client.client_errors import Closed
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.names import TopicPartition
 from txbroker.transactions.coordinator import TransactionCoordinator
-from txbroker.transactions.marker_queues import Destination, MarkerQueues, Nowhere
+from txbroker.transactions.marker_queues import Destination, MarkerQueues, Unroutable
 from txbroker.transactions.transaction import Producer
 from txbroker.transactions.transaction_config import TransactionConfig
 from txbroker.transactions.transaction_record import TransactionRecord, read_key, read_value
@@ -38,15 +38,15 @@ class Leaders:
     """The leaders of all partitions. `sent`: every request, with its destination; `codes`: what a partition answers."""
 
     def __init__(self) -> None:
-        self.of: dict[TopicPartition, Destination | Nowhere] = {P0: ONE, P1: ONE, Q0: TWO}
+        self.of: dict[TopicPartition, Destination | Unroutable] = {P0: ONE, P1: ONE, Q0: TWO}
         self.sent: list[tuple[Destination, WriteTxnMarkersRequest]] = []
         self.codes: dict[TopicPartition, ErrorCode] = {}
         self.hold = False
         self.held: list[tuple[Deferred[WriteTxnMarkersResponse], WriteTxnMarkersRequest]] = []
         self.open: list[Destination] = []
 
-    def leader(self, partition: TopicPartition) -> Destination | Nowhere:
-        return self.of.get(partition, Nowhere.NO_PARTITION)
+    def leader(self, partition: TopicPartition) -> Destination | Unroutable:
+        return self.of.get(partition, Unroutable.NO_PARTITION)
 
     def channel(self, destination: Destination) -> _Channel:
         self.open.append(destination)

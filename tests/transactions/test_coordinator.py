@@ -9,7 +9,7 @@ import pytest
 from tests.transactions.coordinator_harness import ONE, P0, P1, Q0, TIMEOUT_MS, TWO, E, S, TransactionHarness, Waiting
 from txbroker.errors import BrokerError, StorageError
 from txbroker.names import TopicPartition
-from txbroker.transactions.marker_queues import Nowhere
+from txbroker.transactions.marker_queues import Unroutable
 from txbroker.transactions.transaction import EPOCH_EXHAUSTED, Producer
 from txbroker.transactions.transaction_record import NO_EPOCH, TransactionRecord, transaction_key, transaction_value
 
@@ -181,7 +181,7 @@ def test_a_participant_without_a_leader_delays_the_next_transaction_only() -> No
     """Kafka's KAFKA-9777: a skipped partition left its transaction open."""
     harness = TransactionHarness().loaded()
     producer = harness.ongoing(P0, Q0)
-    harness.leaders.of[Q0] = Nowhere.NO_LEADER
+    harness.leaders.of[Q0] = Unroutable.NO_LEADER
     assert harness.end(producer) == producer
     harness.clock.pump([60] * 60)
     assert harness.state() is S.PREPARE_COMMIT and harness.leaders.markers(Q0) == []
@@ -229,7 +229,7 @@ def test_a_replaced_coordinator_stops_sending_its_markers(error: E, caplog: pyte
     harness = TransactionHarness().loaded()
     producer = harness.ongoing(P0, Q0)
     harness.leaders.codes[P0] = error
-    harness.leaders.of[Q0] = Nowhere.NO_LEADER
+    harness.leaders.of[Q0] = Unroutable.NO_LEADER
     assert harness.end(producer) == producer
     harness.leaders.of[Q0] = TWO
     harness.clock.pump([1] * 5)

@@ -13,7 +13,7 @@ from tests.transactions.coordinator_harness import P0, P1, Q0, E, S, Transaction
 from txbroker.client.client_errors import Closed
 from txbroker.errors import BrokerError
 from txbroker.names import TopicPartition
-from txbroker.transactions.marker_queues import Destination, Nowhere
+from txbroker.transactions.marker_queues import Destination, Unroutable
 from txbroker.transactions.transaction import Producer
 from txbroker.wire.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 
@@ -167,8 +167,8 @@ class History:
         elif chance < 0.15:
             log.append_error = None
         elif chance < 0.2:
-            destinations: list[Destination | Nowhere] = [Destination(n, "h", 1) for n in (1, 2, 3)]
-            self.harness.leaders.of[self.random.choice(PARTITIONS)] = self.random.choice([*destinations, Nowhere.NO_LEADER])
+            destinations: list[Destination | Unroutable] = [Destination(n, "h", 1) for n in (1, 2, 3)]
+            self.harness.leaders.of[self.random.choice(PARTITIONS)] = self.random.choice([*destinations, Unroutable.NO_LEADER])
             self.harness.queues.leaders_changed({Destination(1, "h", 1)})
         elif chance < 0.21:
             self.harness.clock.advance(TIMEOUT_MS / 1000)

@@ -17,7 +17,7 @@ from twisted.internet.defer import Deferred
 from txbroker.api.registry import between_brokers
 from txbroker.api.request_context import RequestContext
 from txbroker.cluster.controller.request_batch import ControllerRequest
-from txbroker.cluster.deferreds import to_its_end
+from txbroker.cluster.deferreds import uncancelled
 from txbroker.cluster.own_broker import OwnBroker
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.wire.messages.leader_and_isr import (
@@ -45,7 +45,7 @@ class _ControllerRequestHandler:
         self._own = own
 
     def _send(self, request: ControllerRequest) -> Deferred[Any]:
-        return to_its_end(self._own.send(request))
+        return uncancelled(self._own.send(request))
 
 
 class LeaderAndIsrHandler(_ControllerRequestHandler):

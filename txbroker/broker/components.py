@@ -19,7 +19,7 @@ from txbroker.api.write_txn_markers import WriteTxnMarkersHandler
 from txbroker.broker import first_topics, internal_topics, settings
 from txbroker.broker.connections import Connections
 from txbroker.broker.event_wiring import EventWiring
-from txbroker.broker.handlers import Parts, build_registry, register_for_cluster
+from txbroker.broker.handlers import HandlerDependencies, build_registry, register_for_cluster
 from txbroker.broker.identity import BrokerIdentity, is_clustered, uses_zookeeper
 from txbroker.broker.listening import Listening
 from txbroker.broker.marker_channels import MarkerChannels
@@ -162,7 +162,7 @@ class Components:
         )
         self._periodic = Periodic(world.reactor, config, directories, self.replicas, self._retention, world.now_ms)
         self.registry: Registry = build_registry(
-            Parts(
+            HandlerDependencies(
                 broker_id=identity.broker_id,
                 cluster_id=identity.cluster_id,
                 config=config,

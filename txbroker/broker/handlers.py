@@ -67,7 +67,7 @@ from txbroker.transactions.verification import TransactionVerifier
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Parts:
+class HandlerDependencies:
     """The components that handlers need."""
 
     broker_id: int
@@ -100,7 +100,7 @@ class Parts:
     now_ms: Callable[[], int]
 
 
-def build_registry(parts: Parts, clock: Callable[[], float] | None) -> Registry:
+def build_registry(parts: HandlerDependencies, clock: Callable[[], float] | None) -> Registry:
     """All request handlers; ApiVersions advertises what is registered here. `clock`: monotonic seconds, to measure request times."""
     p = parts
     registry = Registry(clock=clock, quotas=p.quotas)

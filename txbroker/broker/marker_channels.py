@@ -9,7 +9,7 @@ from twisted.internet.defer import Deferred
 from txbroker.broker.connections import Connections
 from txbroker.cluster.image import ClusterImage
 from txbroker.names import TRANSACTIONS_TOPIC, TopicPartition
-from txbroker.transactions.marker_queues import Channel, Destination, Nowhere
+from txbroker.transactions.marker_queues import Channel, Destination, Unroutable
 from txbroker.wire.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 
 
@@ -31,7 +31,7 @@ class MarkerChannels:
         self._listener = listener
         self._write = write
 
-    def leader(self, partition: TopicPartition) -> Destination | Nowhere:
+    def leader(self, partition: TopicPartition) -> Destination | Unroutable:
         """The leader of a partition.
 
         A partition counts as deleted only if the image has `__transaction_state`: before the controller's first request it has nothing.
@@ -39,8 +39,8 @@ class MarkerChannels:
         known = self._image.partition(*partition)
         if known is None:
             is_known = self._image.topic(TRANSACTIONS_TOPIC) is not None
-            return Nowhere.NO_PARTITION if is_known else Nowhere.NO_LEADER
-        return self._destination(known.leader) or Nowhere.NO_LEADER
+            return Unroutable.NO_PARTITION if is_known else Unroutable.NO_LEADER
+        return self._destination(known.leader) or Unroutable.NO_LEADER
 
     def live(self) -> set[Destination]:
         """All live brokers."""

@@ -9,7 +9,7 @@ from twisted.internet.defer import Deferred
 T = TypeVar("T")
 
 
-def to_its_end(work: Deferred[T]) -> Deferred[T]:
+def uncancelled(work: Deferred[T]) -> Deferred[T]:
     """The result of work that has begun and is completed even if the Deferred returned here is cancelled.
 
     A connection cancels the requests without a response when it ends.

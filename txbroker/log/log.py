@@ -498,8 +498,8 @@ class Log(LocalLog):
             if segment.seal():
                 self._unsynced.update(segment.index_paths())
         self.producers.capture = None
-        worth_it = self.log_end_offset > self.log_start_offset or len(self.producers)
-        if worth_it and self._snapshots.take(self.producers, self.log_end_offset):
+        has_state = self.log_end_offset > self.log_start_offset or len(self.producers)
+        if has_state and self._snapshots.take(self.producers, self.log_end_offset):
             self._unsynced.update((self._snapshots.path(self.log_end_offset), self.directory))
         self.flush()
         for segment in self.segments:

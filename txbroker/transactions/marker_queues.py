@@ -46,7 +46,7 @@ class Destination(NamedTuple):
     port: int
 
 
-class Nowhere(Enum):
+class Unroutable(Enum):
     """Why a marker cannot be sent."""
 
     NO_LEADER = auto()  # at the moment
@@ -96,7 +96,7 @@ class MarkerQueues:
     """All markers of this coordinator."""
 
     def __init__(
-        self, clock: Clock, leader: Callable[[TopicPartition], Destination | Nowhere], open_channel: Callable[[Destination], Channel]
+        self, clock: Clock, leader: Callable[[TopicPartition], Destination | Unroutable], open_channel: Callable[[Destination], Channel]
     ) -> None:
         self._clock = clock
         self._leader = leader
@@ -159,9 +159,9 @@ class MarkerQueues:
             gone = set()
             for partition in partitions:
                 leader = self._leader(partition)
-                if leader is Nowhere.NO_PARTITION:
+                if leader is Unroutable.NO_PARTITION:
                     gone.add(partition)
-                elif leader is Nowhere.NO_LEADER:
+                elif leader is Unroutable.NO_LEADER:
                     self._postpone(markers, {partition})
                 elif isinstance(leader, Destination):
                     queue = self._queues.get(leader)

@@ -42,7 +42,7 @@ class RegionGone(Exception):
         self.path = path
 
 
-class Stretch:
+class RegionSend:
     """The part of a region that is still to be sent, from `position` on. Up to `warm_until` it is in the page cache: the current slice."""
 
     __slots__ = ("end", "position", "region", "warm_until")
@@ -97,7 +97,7 @@ class SendQueue:
     __slots__ = ("_chunks", "cold", "size")
 
     def __init__(self) -> None:
-        self._chunks: deque[Buffer | Stretch] = deque()
+        self._chunks: deque[Buffer | RegionSend] = deque()
         self.size = 0
         self.cold = False
 
@@ -110,13 +110,13 @@ class SendQueue:
                 if len(part) <= PART_JOIN_MAX:
                     run.append(part)
                     continue
-                chunk: Buffer | Stretch = part
+                chunk: Buffer | RegionSend = part
             else:
                 data = _read_small(part) if len(part) < REGION_READ_MAX else None
                 if data is not None:
                     run.append(data)
                     continue
-                chunk = Stretch(part)
+                chunk = RegionSend(part)
             self._join(run)
             run = []
             self._chunks.append(chunk)
@@ -137,7 +137,7 @@ class SendQueue:
         try:
             while chunks:
                 head = chunks[0]
-                if isinstance(head, Stretch):
+                if isinstance(head, RegionSend):
                     if head.position == head.warm_until and head.is_cold():
                         self.cold = True
                         return False
@@ -168,7 +168,7 @@ class SendQueue:
     def warming(self) -> Callable[[], None]:
         """The job for a worker that reads the cold head."""
         head = self._chunks[0]
-        assert isinstance(head, Stretch)
+        assert isinstance(head, RegionSend)
         return head.warming()
 
 

@@ -67,9 +67,9 @@ class ReceiveBuffers:
     """The shared buffer, the pool, and the budget for large frames of all connections of one reactor.
 
     The budget counts the memory that incomplete frames use, not the sizes that they announce, so that announcing a size does not block
-    others. When it is used up, connections wait in the order of their requests. One of them, the favourite, is exempt and gets whatever its
+    others. When it is used up, connections wait in the order of their requests. One of them is exempt and gets whatever its
     frame needs, so that there is always a frame that can be completed. All connections together use at most the budget, one step of growth,
-    and the favourite's frame.
+    and the exempt connection's frame.
     """
 
     def __init__(self, budget: int = -1) -> None:
@@ -78,7 +78,7 @@ class ReceiveBuffers:
         self.waits = 0
         """How often a connection had to wait for the budget."""
         self.budget = budget
-        self._favourite: Waiter | None = None
+        self._exempt: Waiter | None = None
         self._waiting: deque[tuple[Waiter, int]] = deque()
         self._free: list[OwnedBuffer] = []
         self._free_bytes = 0
@@ -120,17 +120,17 @@ class ReceiveBuffers:
         """Count `size` more bytes against the budget; False: wait for `granted`."""
         if self.reserve_now(size, waiter):
             return True
-        if self._favourite is not None:
+        if self._exempt is not None:
             self._waiting.append((waiter, size))
             self.waits += 1
             return False
-        self._favourite = waiter
+        self._exempt = waiter
         self.reserved += size
         return True
 
     def reserve_now(self, size: int, waiter: Waiter) -> bool:
         """Count `size` more bytes if the budget is not used up; False: it is, and the connection does not wait."""
-        if self.budget >= 0 and waiter is not self._favourite and (self._waiting or self.reserved >= self.budget):
+        if self.budget >= 0 and waiter is not self._exempt and (self._waiting or self.reserved >= self.budget):
             return False
         self.reserved += size
         return True
@@ -138,12 +138,12 @@ class ReceiveBuffers:
     def release(self, size: int, waiter: Waiter) -> None:
         """Return all that a connection has reserved; connections that wait are served."""
         self.reserved -= size
-        if waiter is self._favourite:
-            self._favourite = None
-        while self._waiting and (self._favourite is None or self.reserved < self.budget):
+        if waiter is self._exempt:
+            self._exempt = None
+        while self._waiting and (self._exempt is None or self.reserved < self.budget):
             first, wanted = self._waiting.popleft()
             if self.reserved >= self.budget:
-                self._favourite = first
+                self._exempt = first
             self.reserved += wanted
             first.granted()
 

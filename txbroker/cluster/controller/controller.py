@@ -28,7 +28,7 @@ from txbroker.cluster.controller.leader_balance import BalanceSettings
 from txbroker.cluster.controller.reassignment import Outcomes, Targets
 from txbroker.cluster.controller.request_batch import Controlling
 from txbroker.cluster.controller.term import ControllerTerm, Handler
-from txbroker.cluster.deferreds import to_its_end
+from txbroker.cluster.deferreds import uncancelled
 from txbroker.cluster.node_data import MalformedNode, ReplicaAssignment, decode_controller_epoch, encode_controller, encode_controller_epoch
 from txbroker.cluster.tree.interface import (
     BadVersion,
@@ -220,7 +220,7 @@ class Controller:
                 self._abandon_term()
                 raise
 
-        return to_its_end(self._step(step))
+        return uncancelled(self._step(step))
 
     def _active_term(self) -> ControllerTerm:
         if self._term is None:
