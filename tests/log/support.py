@@ -38,7 +38,7 @@ def marker(producer_id: int, *, epoch: int = 0, committed: bool, coordinator_epo
 
 def open_log(path: DiskPath | Path, *, disk: Disk | None = None, now_ms: int = NOW, **options: Any) -> Log:
     """Open a log in `path`, on `disk` if it is given; options are those of Log.open or LogConfig."""
-    names = ("clean", "log_start_offset", "recovery_point", "later", "random_below", "producer_id_expiration_ms")
+    names = ("clean", "log_start_offset", "recovery_point", "high_watermark", "later", "random_below", "producer_id_expiration_ms")
     opened = {name: options.pop(name) for name in names if name in options}
     return Log.open(str(path), PARTITION, disk=disk or on_disk(path).disk, config=LogConfig(**options), now_ms=now_ms, **opened)
 

@@ -15,6 +15,8 @@ changed since they were read, and the time of the session's last request is enou
 
 from __future__ import annotations
 
+import logging
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TypeAlias, cast
 
@@ -34,7 +36,7 @@ from txbroker.cluster.replicas import Replicas
 from txbroker.cluster.replication_quota import ReplicationQuota
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.log.region import EMPTY
-from txbroker.names import TopicPartition
+from txbroker.names import TopicPartition, amount
 from txbroker.wire.compression import Codec
 from txbroker.wire.messages.fetch import (
     AbortedTransaction,
@@ -54,6 +56,8 @@ CURRENT_LEADER_VERSION = 12
 NODE_ENDPOINTS_VERSION = 16
 _MAGIC_0_VERSION_MAX = 1
 _NO_DIVERGENCE = shared_default(EpochEndOffset)
+
+logger = logging.getLogger("txbroker.api")
 
 Fetched: TypeAlias = FetchResponse | EncodedResponse
 
@@ -90,6 +94,7 @@ class PartitionReader:
         self._errors = errors
         self._monotonic_s = monotonic_s
         self._read_replicas = read_replicas
+        self._corrupt: Counter[TopicPartition] = Counter()
 
     def read(self, item: FetchItem, bytes_max: int, whole_first_batch: bool, client: FetchClient) -> PartitionData:
         """One partition's response; BrokerError when it cannot be read."""
@@ -182,6 +187,8 @@ class PartitionReader:
         """A partition's error; for a client at the wrong broker or epoch with the current leader (KIP-951)."""
         data = failure(item.partition, error)
         self._errors[error.code] += 1
+        if error.code == ErrorCode.CORRUPT_MESSAGE:
+            self._report_corrupt(item, error)
         if item.counts is not None and error.code not in _NO_FAILURES:
             item.counts.failed_fetch_requests += 1
         wrong_leader = error.code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
@@ -189,6 +196,15 @@ class PartitionReader:
             leader = self._leaders.of(*self.key(item))
             data.current_leader = LeaderIdAndEpoch(leader_id=leader.leader_id, leader_epoch=leader.leader_epoch)
         return data
+
+    def _report_corrupt(self, item: FetchItem, error: BrokerError) -> None:
+        """Log it, the first, second, fourth, eighth time: clients repeat the fetch."""
+        key = self.key(item)
+        self._corrupt[key] += 1
+        times = self._corrupt[key]
+        if times & (times - 1) == 0:
+            what = f"{error.message}; `txbroker log verify` shows the damage, `txbroker log repair` removes it"
+            logger.error("%s cannot be read from offset %d on (%s so far): %s", key, item.fetch_offset, amount(times, "time"), what)
 
     def nodes(self, results: Iterable[tuple[FetchItem, PartitionData]], context: RequestContext) -> list[NodeEndpoint]:
         """The addresses of the leaders in these results."""

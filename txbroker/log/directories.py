@@ -215,6 +215,11 @@ class LogDirectories:
         """How often a file system had no space left for a log's file."""
         return self._list.space_failures
 
+    @property
+    def missing_files(self) -> int:
+        """How often a file of a log that must exist was gone or too short."""
+        return self._list.missing_files
+
     def online(self) -> list[str]:
         """The directories that serve."""
         return [directory.path for directory in self._list.online()]

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from txbroker.errors import NoSpace, OutOfResources, StartError, StorageError
+from txbroker.errors import MissingFile, NoSpace, OutOfResources, StartError, StorageError
 from txbroker.log.directory import LogDirectory
 from txbroker.log.disk import Disk
 from txbroker.log.log import Log
@@ -40,7 +40,8 @@ class DirectoryList:
 
     `all`: in the order of log.dirs. `by_partition`: the directory of each log in use. `serving`: loading is over; until then a lack of
     descriptors, memory or space is a failure too. `resource_failures`, `space_failures`: how often the system had no descriptor or
-    memory, or a file system no space, for a log's file. `open_segments`: of all logs in use.
+    memory, or a file system no space, for a log's file; `missing_files`: how often a file that must exist was gone or too short.
+    `open_segments`: of all logs in use.
     """
 
     def __init__(self, disk: Disk, later: Later, paths: Sequence[str]) -> None:
@@ -51,6 +52,7 @@ class DirectoryList:
         self.serving = False
         self.resource_failures = 0
         self.space_failures = 0
+        self.missing_files = 0
         self.open_segments = OpenSegments()
         self._when_offline: list[Callable[[LogDirectory], None]] = []
 
@@ -113,6 +115,7 @@ class DirectoryList:
 
     def _take_offline(self, directory: LogDirectory, error: Exception) -> None:
         directory.failure = str(error)
+        self.missing_files += isinstance(error, MissingFile)
         partitions = directory.go_offline()
         for topic_partition in partitions:
             del self.by_partition[topic_partition]

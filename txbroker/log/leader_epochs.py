@@ -40,13 +40,14 @@ def parse_epochs(content: bytes) -> list[tuple[int, int]]:
 class LeaderEpochs:
     """Epochs with their start offsets, ascending in both."""
 
-    __slots__ = ("_disk", "_epochs", "_path", "_starts", "intact", "unsynced", "written")
+    __slots__ = ("_disk", "_epochs", "_path", "_starts", "exists", "intact", "unsynced", "written")
 
     def __init__(self, disk: Disk, directory: str) -> None:
         """`intact` is False when there was a file and it was empty or damaged: the epochs must then be read from the batches.
 
-        `unsynced`: the file was replaced and no flush plan includes it yet. `written`: the last epoch in the file, -1 for none; `latest`
-        may be newer, but then no batch has it. NOT_WRITTEN: the disk was full when epochs were removed, and the file still has them.
+        `exists`: there was a file. `unsynced`: the file was replaced and no flush plan includes it yet. `written`: the last epoch in the
+        file, -1 for none; `latest` may be newer, but then no batch has it. NOT_WRITTEN: the disk was full when epochs were removed,
+        and the file still has them.
         """
         self._disk = disk
         self._path = f"{directory}/{LEADER_EPOCHS}"
@@ -55,6 +56,7 @@ class LeaderEpochs:
         self.intact = True
         self.unsynced = False
         content = disk.read(self._path)
+        self.exists = content is not None
         if content == b"":  # Kafka creates it so for an empty log; after a loss of power it may have had entries
             self.intact = False
         elif content is not None:

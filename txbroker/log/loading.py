@@ -156,6 +156,7 @@ class Loading:
                 clean=self.directory.was_clean and not is_copy,
                 log_start_offset=self._log_start_offsets.get(topic_partition, 0),
                 recovery_point=self._recovery_points.get(topic_partition, 0),
+                high_watermark=0 if is_copy else self.directory.kept_high_watermarks.get(topic_partition, 0),
                 later=later if is_copy else self.directory.later,
                 random_below=self._settings.random_below,
                 producer_id_expiration_ms=self._settings.producer_id_expiration_ms,

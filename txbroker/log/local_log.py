@@ -5,10 +5,11 @@ Producers, transactions and leader epochs are added by `log.py`.
 
 from __future__ import annotations
 
+import logging
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 
-from txbroker.errors import BrokerError, ErrorCode, StorageError
+from txbroker.errors import BrokerError, CorruptRecords, ErrorCode, MissingFile
 from txbroker.log import time_lookup
 from txbroker.log.cleaner.cleaning_job import SegmentSpan
 from txbroker.log.disk import Disk, File
@@ -16,6 +17,7 @@ from txbroker.log.file_names import LOG
 from txbroker.log.flush import FlushPlan
 from txbroker.log.log_config import LogConfig
 from txbroker.log.log_results import Later, Read, TimestampOffset
+from txbroker.log.missing_records import Missing
 from txbroker.log.open_segments import OpenSegments
 from txbroker.log.recovery import Loaded
 from txbroker.log.region import EMPTY, Region
@@ -23,12 +25,14 @@ from txbroker.log.segment import Segment
 from txbroker.log.segments import Segments
 from txbroker.names import TopicPartition
 
+logger = logging.getLogger("txbroker.log")
+
 
 class LocalLog:
     """The segments of `topic_partition` in `directory`. Offsets: [log_start_offset, log_end_offset); below `recovery_point` all is synced.
 
     `segments` are ascending and the last is active; `generation` counts the truncations; `timed_flush_s` is the monotonic time at
-    which flush.ms last ended.
+    which flush.ms last ended. `missing`: records that were lost, as far as is known.
     """
 
     __slots__ = (
@@ -44,6 +48,7 @@ class LocalLog:
         "generation",
         "log_end_offset",
         "log_start_offset",
+        "missing",
         "recovery_point",
         "segments",
         "timed_flush_s",
@@ -77,6 +82,7 @@ class LocalLog:
         self._random_below = random_below
         self._unsynced = loaded.unsynced
         self._syncing: list[FlushPlan] = []
+        self.missing = loaded.missing
 
     @property
     def size(self) -> int:
@@ -102,12 +108,12 @@ class LocalLog:
         at = bisect_right(bases, offset) - 1 if offset < bases[-1] else len(bases) - 1
         segment = segments[at]
         place = segment.locate(offset)
-        while place is None:  # compaction may leave a segment's last offsets without a batch
-            at += 1
-            if at == len(segments):
+        if place is None:
+            at = self._after_gap(at, offset)
+            place = segments[at].locate(offset) if at < len(segments) else None
+            if place is None:
                 return Read(EMPTY, offset_end, 0)
             segment = segments[at]
-            place = segment.locate(offset)
         position, batch_bytes = place
         segment_end = log_end_offset if at + 1 == len(bases) else bases[at + 1]
         end = segment.size if offset_end >= segment_end else segment.end_position(offset_end)
@@ -122,6 +128,28 @@ class LocalLog:
                 length = batch_bytes
         return Read(Region(segment.file, position, length), min(offset_end, segment_end), batch_bytes)
 
+    def _after_gap(self, at: int, offset: int) -> int:
+        """The first segment after this one with a batch, and a report of the offsets between them if there should be records.
+
+        Compaction may leave a segment's last offsets without a batch, and a mirror copies such gaps.
+        """
+        before, segments = at, self.segments
+        at += 1
+        while at < len(segments) and segments[at].locate(offset) is None:
+            at += 1
+        config = self.config
+        if at < len(segments) and not config.compact and not config.txbroker_mirror_source:
+            end = self._bases[at]
+            if all(not missing.start < end <= missing.end for missing in self.missing):
+                try:
+                    start = segments[before].next_offset()
+                except CorruptRecords:
+                    start = offset
+                missing = Missing(start, end, f"{segments[before].path(LOG)} ends there, and the next segment begins at {end}")
+                self.missing.append(missing)
+                logger.error("%s: %s; readers continue at offset %d", self.topic_partition, missing, end)
+        return at
+
     def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
         """The first record (by offset) whose timestamp is `timestamp` or later."""
         return time_lookup.offset_for_timestamp(self.segments, timestamp, self.log_start_offset, self.config.unpacked_bytes_max)
@@ -134,7 +162,7 @@ class LocalLog:
         """StorageError if `path` is a file of the log and is shorter than what was written to it."""
         for segment in self.segments:
             if segment.path(LOG) == path and len(segment.file.pread(segment.size - 1, 1)) != min(segment.size, 1):
-                raise StorageError(f"{path} is shorter than the {segment.size} bytes that were written to it")
+                raise MissingFile(f"{path} is shorter than the {segment.size} bytes that were written to it")
 
     # Segments
 

@@ -89,6 +89,7 @@ class Log(LocalLog):
         clean: bool = True,
         log_start_offset: int = 0,
         recovery_point: int = 0,
+        high_watermark: int = 0,
         later: Later = at_once,
         random_below: Callable[[int], int] = no_jitter,
         producer_id_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS,
@@ -97,7 +98,8 @@ class Log(LocalLog):
         """Load a log, or create an empty one with its directory. May run in a worker; uses this directory only.
 
         `clean`: the last shutdown was clean; otherwise segments from `recovery_point` on are read in full, their indexes are rebuilt,
-        and a torn tail is cut off. `log_start_offset` and `recovery_point` come from the directory's checkpoints. `random_below(n)`
+        and a torn tail is cut off. `log_start_offset`, `recovery_point` and `high_watermark` come from the directory's checkpoints; the
+        last one only shows whether records are missing. `random_below(n)`
         returns a number in [0, n) for segment.jitter.ms. StartInterrupted if `interrupted` returns True before the last segment is
         recovered.
         """
@@ -110,6 +112,7 @@ class Log(LocalLog):
             clean=clean,
             log_start_offset=log_start_offset,
             recovery_point=recovery_point,
+            high_watermark=high_watermark,
             producer_id_expiration_ms=producer_id_expiration_ms,
             interrupted=interrupted,
         ).load()

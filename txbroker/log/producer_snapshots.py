@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 
 from txbroker.errors import CorruptRecords, ProtocolError, StorageError
@@ -206,10 +206,13 @@ class Snapshots:
         for offset in [offset for offset in self.offsets if not wanted(offset)]:
             self.remove(offset)
 
-    def remove_stray(self, base_offsets: Iterable[int]) -> None:
-        """Remove snapshots without a segment, except the latest if it is above all segments, which a clean close wrote."""
-        bases = set(base_offsets)
-        keep = self.offsets[-1] if self.offsets and self.offsets[-1] > max(bases) else None
+    def remove_stray(self, base_offsets: Collection[int], lost: Collection[int]) -> None:
+        """Remove snapshots without a segment, except the latest if it is above all segments, which a clean close wrote.
+
+        Those of `lost` segments stay, because they show that there was one.
+        """
+        keep = self.offsets[-1] if self.offsets and self.offsets[-1] > max(base_offsets) else None
+        bases = {*base_offsets, *lost}
         self.keep_only(lambda offset: offset in bases or offset == keep)
 
     def remove(self, offset: int) -> None:

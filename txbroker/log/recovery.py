@@ -5,20 +5,23 @@
 3. After an unclean shutdown the segments from the recovery point on are read in full: indexes and leader epochs are rebuilt, and the
    log ends before the first batch that is torn, damaged or out of order.
 4. The state of producers is read from the latest snapshot and the batches after it.
+5. Records that must have been there and are not are reported (`missing_records.py`); what shows that they were there stays.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from txbroker.errors import CorruptRecords, StartInterrupted
+from txbroker.log import missing_records
 from txbroker.log.disk import Disk
-from txbroker.log.file_names import CLEANED, DELETED, INDEX_SUFFIXES, LOG, SNAPSHOT, SWAP, TXN_INDEX, file_path, parse_name
+from txbroker.log.file_names import CLEANED, DELETED, INDEX_SUFFIXES, LEADER_EPOCHS, LOG, SNAPSHOT, SWAP, TXN_INDEX, file_path, parse_name
 from txbroker.log.leader_epochs import LeaderEpochs
 from txbroker.log.log_config import LogConfig
 from txbroker.log.log_results import AbortedTransaction
+from txbroker.log.missing_records import Missing, Orphans
 from txbroker.log.producer_replay import replay_batch, replay_range
 from txbroker.log.producer_snapshots import Snapshots
 from txbroker.log.producers import ProducerStates
@@ -34,7 +37,10 @@ logger = logging.getLogger("txbroker.log")
 
 @dataclass(slots=True)
 class Loaded:
-    """The parts of a log and its offsets. `unsynced`: paths of what was written, which a flush must make durable."""
+    """The parts of a log and its offsets. `unsynced`: paths of what was written, which a flush must make durable.
+
+    `missing`: records that the log has lost.
+    """
 
     segments: list[Segment]
     leader_epochs: LeaderEpochs
@@ -44,6 +50,7 @@ class Loaded:
     log_end_offset: int
     recovery_point: int
     unsynced: set[str]
+    missing: list[Missing]
 
 
 class Loader:
@@ -60,6 +67,7 @@ class Loader:
         clean: bool,
         log_start_offset: int,
         recovery_point: int,
+        high_watermark: int,
         producer_id_expiration_ms: int,
         interrupted: Callable[[], bool],
     ) -> None:
@@ -71,6 +79,11 @@ class Loader:
         self._log_start_offset = log_start_offset
         self._recovery_point = recovery_point
         self._interrupted = interrupted
+        self._known_ends = [(recovery_point, "recovery point"), (high_watermark, "high watermark")]
+        self._known_starts = [(log_start_offset, "the log start offset")] if clean and log_start_offset else []
+        self._deleted: set[int] = set()
+        self._missing: dict[int, Missing] = {}  # by end
+        self._lost: dict[int, Missing] = {}  # by the base offset of a segment that is gone
         self._topic_partition = topic_partition
         self._segments: list[Segment] = []
         self._unsynced: set[str] = set() if clean else {directory}
@@ -83,9 +96,17 @@ class Loader:
             self._disk.make_directory(self._directory)
         self._find_segments(self._tidy_up())
         self._leader_epochs = LeaderEpochs(self._disk, self._directory)
+        if not self._leader_epochs.exists and self._have_epochs():
+            logger.warning("%s is missing; reading leader epochs from the record batches", self._leader_epochs.path)
+            self._leader_epochs.intact = False
+        was_clean = self._clean
+        self._find_lost()
         if not self._segments:
+            self._note(missing_records.above(self._log_start_offset, self._directory, self._known_ends))
             self._begin_at(self._log_start_offset)
         log_end_offset = self._log_end()
+        self._note(missing_records.above(log_end_offset, self._directory, self._known_ends[: None if was_clean else 2]))
+        self._remove_orphans()
         if log_end_offset < self._log_start_offset:
             logger.warning(
                 "%s: the log ends at %d, below its start offset %d: deleting all of it",
@@ -113,7 +134,53 @@ class Loader:
             log_end_offset=log_end_offset,
             recovery_point=recovery_point,
             unsynced=self._unsynced,
+            missing=sorted(self._missing.values()),
         )
+
+    # Missing records
+
+    def _find_lost(self) -> None:
+        """What the names of files and the leader epochs show of records that no log file has."""
+        epochs = list(self._leader_epochs)
+        self._known_starts += [(start, LEADER_EPOCHS) for _, start in epochs[:1]]
+        self._known_ends += [(start, "start of the last leader epoch") for _, start in epochs[-1:]]
+        self._known_ends += [(offset, "offset of a producer snapshot") for offset in self._snapshots.offsets[-1:]]
+        segments = self._segments
+        last = segments[-1].base_offset if segments else -1
+        for base in self._orphans.bases:
+            if base > last:
+                self._known_ends.insert(2, (self._orphans.end(base), "last offset of an index file without its log file"))
+        if segments:
+            first = segments[0].base_offset
+            if not any(base < first for base in self._deleted):  # else retention was deleting segments
+                self._note(missing_records.below(first, self._directory, self._known_starts))
+            has_gaps = self._config.compact or bool(self._config.txbroker_mirror_source)
+            self._lost = missing_records.between(segments, self._orphans, self._snapshots.offsets, has_gaps=has_gaps)
+            self._note(self._lost.values())
+
+    def _have_epochs(self) -> bool:
+        """Whether the last batches have leader epochs, which those of old formats have not."""
+        for segment in reversed(self._segments):
+            for entry in segment.walk(0) if segment.size else ():
+                return entry.header.leader_epoch >= 0
+        return False
+
+    def _note(self, found: Iterable[Missing]) -> None:
+        for missing in found:
+            if missing.end not in self._missing:
+                self._missing[missing.end] = missing
+                logger.error("%s: %s; see \"Missing records\" in docs/operations.md", self._topic_partition, missing)
+
+    def _remove_orphans(self) -> None:
+        """Remove index files without their log file, unless they show that a segment between others is gone."""
+        for base, suffixes in self._orphans.bases.items():
+            if base in self._lost:
+                continue
+            for suffix in suffixes:
+                path = file_path(self._directory, base, suffix)
+                if base not in (segment.base_offset for segment in self._segments):
+                    logger.warning("removing %s, an index file without its log file", path)
+                    self._disk.remove(path)
 
     # Files
 
@@ -124,6 +191,7 @@ class Loader:
             return [(offset, suffix) for _, (offset, suffix, _) in names]
         if any(mark == DELETED for _, (_, _, mark) in names):
             self._disk.sync(self._directory)  # as in `_remove`, which may not have come so far
+            self._finish_deletions(names)
         cleaned = [offset for _, (offset, _, mark) in names if mark == CLEANED]
         swaps: list[str] = []
         for name, (offset, _, mark) in names:
@@ -139,6 +207,14 @@ class Loader:
         if swaps:
             self._finish_swaps(swaps)
         return [(offset, suffix) for _, (offset, suffix, mark) in self._parsed_names() if not mark]
+
+    def _finish_deletions(self, names: list[tuple[str, tuple[int, str, str]]]) -> None:
+        """Remove the other files of segments that were being deleted first: without the mark they would look like those of a lost one."""
+        logs = {offset for _, (offset, suffix, mark) in names if suffix == LOG and not mark}
+        self._deleted = {offset for _, (offset, suffix, mark) in names if suffix == LOG and mark == DELETED} - logs
+        for name, (offset, _, mark) in names:
+            if offset in self._deleted and not mark:
+                self._disk.remove(f"{self._directory}/{name}")
 
     def _parsed_names(self) -> list[tuple[str, tuple[int, str, str]]]:
         return [(name, parsed) for name in self._disk.names(self._directory) if (parsed := parse_name(name)) is not None]
@@ -177,11 +253,8 @@ class Loader:
         for segment in self._segments:
             if segment.base_offset in with_aborted and not segment.txn_index.sound:
                 self._recover_from(segment, "its transaction index is damaged")
-        for offset, suffix in others:
-            if suffix in INDEX_SUFFIXES and offset not in logs:
-                path = file_path(self._directory, offset, suffix)
-                logger.warning("removing %s, an index file without its log file", path)
-                self._disk.remove(path)
+        without_log = [(offset, suffix) for offset, suffix in others if suffix in INDEX_SUFFIXES and offset not in logs]
+        self._orphans = Orphans(self._disk, self._directory, without_log)
         self._snapshots = Snapshots(self._disk, self._directory, [offset for offset, suffix in others if suffix == SNAPSHOT])
 
     def _segment(self, base_offset: int) -> Segment:
@@ -218,7 +291,7 @@ class Loader:
 
     def _log_end(self) -> int:
         """The end of the log, after recovery if it is needed, which also updates the producers."""
-        self._snapshots.remove_stray(segment.base_offset for segment in self._segments)
+        self._snapshots.remove_stray([segment.base_offset for segment in self._segments], self._lost)
         if self._clean:
             try:
                 end = self._segments[-1].next_offset()
@@ -260,6 +333,9 @@ class Loader:
                 raise StartInterrupted(f"{self._topic_partition}: {amount(len(self._segments) - at, 'segment')} not recovered yet")
             if at > first:
                 self._snapshots.take(self._producers, segment.base_offset)
+                if end < segment.base_offset and not (self._config.compact or self._config.txbroker_mirror_source):
+                    evidence = f"the segment before {segment.path(LOG)} ends there"
+                    self._note([Missing(end, segment.base_offset, evidence)])
             end, sound = self._recover_segment(at, max(end, segment.base_offset))
             self._producers_end = end
             if not sound:

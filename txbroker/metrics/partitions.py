@@ -111,6 +111,13 @@ def directories(sources: MetricSources) -> Iterator[Piece]:
     yield from gauge(f"{prefix}_offlinelogdirectorycount", "Offline log directories", sum(states.values()))
     offline: list[Sample] = [(labels(logDirectory=path), state) for path, state in states.items()]
     yield from gauges(f"{prefix}_logdirectoryoffline", "1 if the log directory is offline", offline)
+    yield from counter(
+        "txbroker_missing_files", "Failures of log directories because a file of a log was gone or short", sources.directories.missing_files
+    )
+    yield from gauge(
+        "txbroker_missing_records", "Offsets whose records are known to be missing: the errors in the broker's log name them",
+        sum(missing.end - missing.start for log in sources.directories.logs().values() for missing in log.missing),
+    )
 
 
 _OF_LOGS: tuple[tuple[str, str, Callable[[Partition], float]], ...] = (

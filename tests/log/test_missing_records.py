@@ -1,0 +1,183 @@
+"""A start on a directory whose files do not have all records: it says which are missing, serves the rest, and keeps the evidence."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import pytest
+
+from tests.log.support import NOW, append, fill, names, open_log, values
+from tests.support.fakes.disk_path import DiskPath
+from tests.support.fakes.faulty_disk import CHANGES, FaultyDisk, Killed
+from txbroker.log.log import Log
+from txbroker.log.missing_records import Missing
+
+BASES = (0, 4, 8, 12)
+COMPACTED = {"cleanup_policy": frozenset({"compact"})}
+
+
+def written(directory: DiskPath, **options: Any) -> list[bytes | None]:
+    """A cleanly closed log with four records in each of four segments; its values."""
+    log = open_log(directory, **options)
+    for base in BASES:
+        fill(log, 4)
+        if base < BASES[-1]:
+            log.roll(NOW)
+    found = values(log)
+    log.close()
+    return found
+
+
+def ranges(log: Log) -> list[tuple[int, int]]:
+    return [(missing.start, missing.end) for missing in log.missing]
+
+
+def remove(directory: DiskPath, base: int, *suffixes: str) -> None:
+    for suffix in suffixes:
+        (directory / f"{base:020d}{suffix}").unlink()
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("suffixes", [(".log",), (".log", ".index", ".timeindex")], ids=["log", "segment"])
+def test_a_closed_segment_is_gone(directory: DiskPath, caplog: pytest.LogCaptureFixture, suffixes: tuple[str, ...], clean: bool) -> None:
+    expected = written(directory)
+    remove(directory, 4, *suffixes)
+    for _ in range(3):
+        log = open_log(directory, clean=clean, recovery_point=16)
+        assert ranges(log) == [(4, 8)], "at every start"
+        assert values(log) == expected[:4] + expected[8:]
+        assert not (directory / f"{4:020d}.log").exists()
+        log.close()
+    assert "the records from offset 4 to 7 are missing" in caplog.text
+    assert f"{4:020d}" in caplog.text
+
+
+def test_a_closed_segment_is_gone_with_its_indexes_and_snapshot(directory: DiskPath, caplog: pytest.LogCaptureFixture) -> None:
+    """No name shows it: the first reader that comes there does, once."""
+    expected = written(directory)
+    remove(directory, 4, ".log", ".index", ".timeindex", ".snapshot")
+    log = open_log(directory)
+    assert ranges(log) == []
+    for _ in range(3):
+        assert values(log) == expected[:4] + expected[8:]
+    assert ranges(log) == [(4, 8)]
+    assert caplog.text.count("the records from offset 4 to 7 are missing") == 1
+    assert "readers continue at offset 8" in caplog.text
+
+
+def test_the_first_segment_is_gone(directory: DiskPath, caplog: pytest.LogCaptureFixture) -> None:
+    expected = written(directory)
+    remove(directory, 0, ".log", ".index", ".timeindex")
+    log = open_log(directory, recovery_point=16)
+    assert (ranges(log), log.log_start_offset, values(log)) == ([(0, 4)], 4, expected[4:])
+    assert "leader-epoch-checkpoint" in caplog.text
+
+
+@pytest.mark.parametrize("known", ["recovery_point", "high_watermark"])
+@pytest.mark.parametrize("clean", [True, False])
+def test_the_last_segment_is_gone(directory: DiskPath, caplog: pytest.LogCaptureFixture, known: str, clean: bool) -> None:
+    expected = written(directory)
+    remove(directory, 12, ".log", ".index", ".timeindex")
+    log = open_log(directory, clean=clean, **{known: 16})
+    assert (ranges(log), log.log_end_offset, values(log)) == ([(12, 16)], 12, expected[:12])
+    assert append(log, b"more").first_offset == 12
+
+
+def test_all_segments_are_gone(directory: DiskPath) -> None:
+    written(directory)
+    for base in BASES:
+        remove(directory, base, ".log", ".index", ".timeindex")
+    log = open_log(directory, clean=False, high_watermark=16)
+    assert (ranges(log), values(log)) == ([(0, 16)], [])
+
+
+def test_a_segment_between_others_is_too_short(directory: DiskPath, caplog: pytest.LogCaptureFixture) -> None:
+    expected = written(directory)
+    path = directory / f"{4:020d}.log"
+    path.truncate(path.size() // 2)
+    log = open_log(directory, clean=False)
+    assert (ranges(log), values(log)) == ([(6, 8)], expected[:6] + expected[8:]) or log.log_end_offset == 6
+    log.close()
+
+
+def test_the_file_of_leader_epochs_is_gone(directory: DiskPath, caplog: pytest.LogCaptureFixture) -> None:
+    written(directory)
+    remove(directory, 0, ".log", ".index", ".timeindex")
+    (directory / "leader-epoch-checkpoint").unlink()
+    log = open_log(directory, recovery_point=16)
+    assert list(log.leader_epochs) == [(0, 4)]
+    assert "leader-epoch-checkpoint is missing" in caplog.text
+
+
+# No false alarms
+
+
+@pytest.mark.parametrize("marked", [1, 2, 3])
+def test_a_deletion_that_was_killed_is_no_loss(directory: DiskPath, marked: int) -> None:
+    """The first segment was being deleted by retention: not all of its files have the mark."""
+    written(directory)
+    for suffix in (".log", ".index", ".timeindex")[:marked]:
+        (directory / f"{0:020d}{suffix}").rename(directory / f"{0:020d}{suffix}.deleted")
+    log = open_log(directory, clean=False, recovery_point=16, high_watermark=16)
+    assert ranges(log) == []
+    log.close()
+    assert ranges(open_log(directory, recovery_point=16, high_watermark=16)) == []
+    assert not [name for name in names(directory) if name.startswith(f"{0:020d}")]
+
+
+def test_a_start_that_is_killed_while_it_removes_a_deleted_segment_is_no_loss(directory: DiskPath) -> None:
+
+
+    written(directory)
+    (directory / f"{4:020d}.log").rename(directory / f"{4:020d}.log.deleted")
+    for changes in range(6):
+        copy = directory.copy_to(directory.parent / f"killed-{changes}")
+        disk = FaultyDisk(copy.disk)
+        disk.fail(CHANGES, after=changes, error=Killed)
+        with contextlib.suppress(Killed):
+            open_log(copy, disk=disk, clean=False, recovery_point=16)
+        log = open_log(copy, clean=False, recovery_point=16)
+        assert not any("is gone" in missing.evidence for missing in log.missing)
+
+
+def test_a_compacted_log_has_gaps(directory: DiskPath) -> None:
+    """A segment that compaction emptied, and the snapshot of a clean close in the middle of what it removed."""
+    log = open_log(directory, **COMPACTED)
+    for base in BASES:
+        fill(log, 4)
+        if base < BASES[-1]:
+            log.roll(NOW)
+    log.close()
+    (directory / f"{4:020d}.log").truncate(0)
+    for suffix in (".index", ".timeindex"):
+        (directory / f"{4:020d}{suffix}").truncate(0)
+    (directory / f"{6:020d}.snapshot").write_bytes((directory / f"{4:020d}.snapshot").read_bytes())
+    log = open_log(directory, **COMPACTED, recovery_point=16)
+    assert len(values(log)) == 12
+    assert ranges(log) == []
+
+
+def test_the_lost_log_file_of_a_compacted_log_is_found_by_its_index(directory: DiskPath) -> None:
+    written(directory, **COMPACTED)
+    remove(directory, 4, ".log")
+    assert ranges(open_log(directory, **COMPACTED)) == [(4, 8)]
+
+
+def test_the_snapshot_of_a_clean_close_within_a_segment_is_no_evidence(directory: DiskPath) -> None:
+    log = open_log(directory)
+    fill(log, 2)
+    log.close()
+    log = open_log(directory, recovery_point=2)
+    fill(log, 2)
+    log.roll(NOW)
+    fill(log, 1)
+    log.close()
+    assert f"{2:020d}.snapshot" in names(directory)
+    log = open_log(directory, recovery_point=5, high_watermark=5)
+    assert ranges(log) == []
+    assert f"{2:020d}.snapshot" not in names(directory), "no segment begins there"
+
+
+def test_a_message_says_what_is_missing() -> None:
+    assert str(Missing(4, 8, "x is gone")) == "the records from offset 4 to 7 are missing: x is gone"
