@@ -29,7 +29,7 @@ from txbroker.cluster import node_paths
 from txbroker.cluster.config_store import ConfigWatcher
 from txbroker.cluster.controller.controller import Controller
 from txbroker.cluster.node_data import TRANSACTION_VERSION, BrokerRegistration, MalformedNode
-from txbroker.cluster.tree.interface import NoSpaceInStore, Tree, TreeError
+from txbroker.cluster.tree.interface import NoSpaceInStore, Refused, Tree, TreeError
 from txbroker.cluster.tree.session_tree import SessionTree
 from txbroker.config.environment import FirstTopic
 from txbroker.config.listeners import parse_listeners
@@ -118,10 +118,11 @@ class Broker:
             await self._stop()
             if not is_clustered(self._config):
                 raise
-            problem = f"{type(error).__name__} at {error.path}"
             if not uses_zookeeper(self._config):
-                raise StartError(f"the server of the metadata does not serve this broker: {problem}; see its lines in the log") from error
-            raise StartError(f"ZooKeeper does not serve this broker: {problem}; see its log and the ACL of that node") from error
+                raise StartError(f"the server of the metadata does not serve this broker: {error}; see its lines in the log") from error
+            if isinstance(error, Refused):
+                raise StartError(str(error)) from error
+            raise StartError(f"ZooKeeper does not serve this broker: {error}; see its log") from error
         except BaseException:
             await self._stop()
             raise

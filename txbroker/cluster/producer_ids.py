@@ -10,7 +10,7 @@ from twisted.python.failure import Failure
 
 from txbroker.cluster import node_paths
 from txbroker.cluster.node_data import ProducerIdBlock, decode_producer_id_block
-from txbroker.cluster.tree.interface import BadVersion, ConnectionLost, NoSpaceInStore, SessionExpired, Tree
+from txbroker.cluster.tree.interface import BadVersion, ConnectionLost, NoSpaceInStore, Refused, SessionExpired, Tree
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.names import amount
 
@@ -50,7 +50,9 @@ class ProducerIds:
         self._allocating = False
 
     def next_id(self) -> Deferred[int]:
-        """A new id. When no block can be allocated now: KAFKA_STORAGE_ERROR if the disk is full, else COORDINATOR_LOAD_IN_PROGRESS."""
+        """A new id. When no block can be allocated now: KAFKA_STORAGE_ERROR if the disk is full,
+        UNKNOWN_SERVER_ERROR if ZooKeeper refuses it, else COORDINATOR_LOAD_IN_PROGRESS.
+        """
         result: Deferred[int] = Deferred()
         self._waiting.append(result)
         self._serve()
@@ -76,8 +78,10 @@ class ProducerIds:
         code, level = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, logging.ERROR
         if failure.check(NoSpaceInStore):  # which the tree has logged
             code, level = ErrorCode.KAFKA_STORAGE_ERROR, logging.DEBUG
+        elif failure.check(Refused):  # as Kafka: producers do not repeat it
+            code, problem = ErrorCode.UNKNOWN_SERVER_ERROR, failure.getErrorMessage()
         elif failure.check(ConnectionLost, SessionExpired):
             level = logging.WARNING
-        log.log(level, "failed to allocate a block of producer ids, %s must retry: %s", amount(len(waiting), "producer"), problem)
+        log.log(level, "failed to allocate a block of producer ids for %s: %s", amount(len(waiting), "producer"), problem)
         for result in waiting:
             result.errback(BrokerError(code, f"No block of producer ids could be allocated: {problem}"))

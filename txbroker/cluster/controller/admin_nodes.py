@@ -18,7 +18,7 @@ from txbroker.cluster.controller.leadership import Leadership
 from txbroker.cluster.controller.outgoing_requests import OutgoingRequests
 from txbroker.cluster.controller.reassignment import Reassignments
 from txbroker.cluster.node_data import MalformedNode, decode_partitions, decode_reassignments, encode_reassignments
-from txbroker.cluster.tree.interface import Delete, NoNode, Set, Tree, Watcher
+from txbroker.cluster.tree.interface import Delete, NoNode, Refused, Set, Tree, Watcher
 from txbroker.names import TopicPartition
 
 log = logging.getLogger("txbroker.controller")
@@ -86,6 +86,8 @@ class AdminNodes:
             await self._nodes.write([Set(path, encode_reassignments(left)) if left else Delete(path)])
         except NoNode:
             return
+        except Refused as error:
+            log.error("completed reassignments stay in %s: %s", path, error)
 
     async def elect(self) -> None:
         """Do the elections of `/admin/preferred_replica_election`, if it exists, and delete it."""
@@ -124,6 +126,8 @@ class AdminNodes:
                 changed += decode_partitions((await self._tree.get(path))[0])
             except NoNode:
                 continue
+            except Refused as error:
+                log.error("skipping %s: %s", path, error)
             except MalformedNode as error:
                 log.error("deleting %s: %s", path, error)
         return changed
@@ -133,3 +137,5 @@ class AdminNodes:
             await self._nodes.write([Delete(path)])
         except NoNode:
             return
+        except Refused as error:
+            log.error("%s stays: %s", path, error)

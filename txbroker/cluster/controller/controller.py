@@ -39,13 +39,14 @@ from txbroker.cluster.tree.interface import (
     NoNode,
     NoSpaceInStore,
     Op,
+    Refused,
     SessionExpired,
     Set,
     Stat,
     Tree,
     WatchEvent,
 )
-from txbroker.cluster.tree.operations import repeated
+from txbroker.cluster.tree.operations import for_client, repeated
 from txbroker.errors import BrokerError, ErrorCode, StartError
 from txbroker.names import TopicPartition, new_topic_id
 from txbroker.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
@@ -216,6 +217,8 @@ class Controller:
                 raise BrokerError(ErrorCode.NOT_CONTROLLER) from error  # `stop` was called
             except BrokerError:
                 raise
+            except (Refused, MalformedNode) as error:
+                raise for_client(error) from error
             except Exception:
                 self._abandon_term()
                 raise
@@ -246,6 +249,9 @@ class Controller:
         elif failure.check(ConnectionLost):
             log.warning("metadata store connection lost, retrying the election in %d s: %s", RETRY_S, failure.getErrorMessage())
             self._retry_election(RETRY_S)
+        elif failure.check(Refused):
+            log.error("a controller step failed, next controller election in %d s: %s", RETRY_AFTER_FAILURE_S, failure.getErrorMessage())
+            self._abandon_term()
         elif failure.check(MalformedNode):
             log.error("malformed metadata, next controller election in %d s: %s", RETRY_AFTER_FAILURE_S, failure.getErrorMessage())
             self._abandon_term()

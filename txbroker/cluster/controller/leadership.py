@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
@@ -11,8 +12,10 @@ from txbroker.cluster.controller.election_rules import elect_offline, first_stat
 from txbroker.cluster.controller.fenced_writes import StateNodes
 from txbroker.cluster.node_data import PartitionState
 from txbroker.cluster.node_paths import topic_entity
-from txbroker.cluster.tree.interface import Tree
+from txbroker.cluster.tree.interface import Refused, Tree
 from txbroker.names import TopicPartition
+
+log = logging.getLogger("txbroker.controller")
 
 UNCLEAN_KEY = "unclean.leader.election.enable"
 
@@ -69,9 +72,9 @@ class Leadership:
             state = first_state(replicas, trusted or online, self._epoch)
             if state is not None:
                 states[topic_partition] = state
-        await self._nodes.create(states)
-        self._context.states.update(states)
-        return list(states)
+        written = await self._nodes.create(states)
+        self._context.states.update((topic_partition, states[topic_partition]) for topic_partition in written)
+        return written
 
     async def elect_led_offline(self, partitions: Iterable[TopicPartition] | None = None) -> Elected:
         """Elect leaders for those of all partitions, or of these, that have no online leader."""
@@ -124,5 +127,9 @@ class Leadership:
         return state is not None and bool(online) and not any(replica in online for replica in state.isr)
 
     async def _allows_unclean(self, topic: str) -> bool:
-        config, _ = await read_config(self._tree, topic_entity(topic))
+        try:
+            config, _ = await read_config(self._tree, topic_entity(topic))
+        except Refused as error:
+            log.error("no unclean election for topic %s: %s", topic, error)
+            return False
         return config[UNCLEAN_KEY].lower() == "true" if UNCLEAN_KEY in config else self._unclean_default()

@@ -28,7 +28,9 @@ from txbroker.cluster.controller.election_rules import elect_among
 from txbroker.cluster.controller.fenced_writes import StateNodes
 from txbroker.cluster.controller.leadership import Leadership
 from txbroker.cluster.controller.outgoing_requests import OutgoingRequests
-from txbroker.cluster.node_data import PartitionState, ReplicaAssignment
+from txbroker.cluster.node_data import MalformedNode, PartitionState, ReplicaAssignment
+from txbroker.cluster.tree.interface import Refused
+from txbroker.cluster.tree.operations import for_client
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.names import TopicPartition
 
@@ -73,9 +75,8 @@ class Reassignments:
                 outcomes[topic_partition] = error
         before = {tp: self._context.assignment(tp) for tp in plans}
         wanted = {tp: plan for tp, plan in plans.items() if plan != before[tp]}
-        begun = await self._assign(wanted)
-        for topic_partition in wanted.keys() - begun:
-            outcomes[topic_partition] = BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The topic does not exist.")
+        begun, failed = await self._assign(wanted)
+        outcomes.update(failed)
         for topic_partition in begun:
             self._finishing.pop(topic_partition, None)
             origin, target = list(before[topic_partition].replicas), list(plans[topic_partition].target)
@@ -148,17 +149,29 @@ class Reassignments:
 
     # Steps
 
-    async def _assign(self, assignments: Mapping[TopicPartition, ReplicaAssignment]) -> dict[TopicPartition, None]:
-        """Write assignments to the tree and the context. Returns the partitions of topics that exist."""
+    async def _assign(
+        self, assignments: Mapping[TopicPartition, ReplicaAssignment]
+    ) -> tuple[dict[TopicPartition, None], dict[TopicPartition, BrokerError]]:
+        """Write assignments to the tree and the context. Returns the partitions that were written, and the errors of the others."""
         by_topic: dict[str, dict[int, ReplicaAssignment]] = defaultdict(dict)
         for topic_partition, assignment in assignments.items():
             by_topic[topic_partition.topic][topic_partition.partition] = assignment
         written: dict[TopicPartition, None] = {}
+        failed: dict[TopicPartition, BrokerError] = {}
         for topic, partitions in by_topic.items():
-            if await self._nodes.assign(topic, partitions):
+            here = [TopicPartition(topic, partition) for partition in partitions]
+            try:
+                exists = await self._nodes.assign(topic, partitions)
+            except (Refused, MalformedNode) as error:
+                failed.update(dict.fromkeys(here, for_client(error)))
+                continue
+            if exists:
                 self._put(topic, partitions)
-                written.update((TopicPartition(topic, partition), None) for partition in partitions)
-        return written
+                written.update(dict.fromkeys(here))
+            else:
+                unknown = BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The topic does not exist.")
+                failed.update(dict.fromkeys(here, unknown))
+        return written, failed
 
     def _put(self, topic: str, partitions: Mapping[int, ReplicaAssignment]) -> None:
         self._context.put_topic(topic, self._context.topics[topic].with_partitions(partitions))
@@ -229,6 +242,7 @@ class Reassignments:
         for topic_partition in partitions:
             del self._finishing[topic_partition]
         existing = [tp for tp in partitions if self._context.knows(tp)]
-        for topic_partition in await self._assign({tp: self._context.assignment(tp) for tp in existing}):
+        completed, _ = await self._assign({tp: self._context.assignment(tp) for tp in existing})
+        for topic_partition in completed:
             replicas = list(self._context.assignment(topic_partition).replicas)
             log.info("reassignment of %s is complete: replicas %s", topic_partition, replicas)

@@ -35,8 +35,8 @@ from txbroker.cluster.node_data import (
     decode_topic,
     is_int32,
 )
-from txbroker.cluster.tree.interface import Delete, NodeExists, NoNode, Tree, Watcher, WatchEvent
-from txbroker.cluster.tree.operations import found
+from txbroker.cluster.tree.interface import Delete, NodeExists, NoNode, Refused, Tree, Watcher, WatchEvent
+from txbroker.cluster.tree.operations import read_each
 from txbroker.errors import BrokerError, ErrorCode, error_name
 from txbroker.names import NULL_TOPIC_ID, TopicPartition, amount, check_topic_name
 from txbroker.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
@@ -45,6 +45,8 @@ from txbroker.wire.messages.stop_replica import StopReplicaRequest, StopReplicaR
 from txbroker.wire.schema import Response
 
 log = logging.getLogger("txbroker.controller")
+
+REFUSED_RETRY_S = 60.0  # after ZooKeeper refused to read or write a node
 
 Handler = Callable[[], Awaitable[None]]
 
@@ -76,6 +78,7 @@ class ControllerTerm:
         self.context = ControllerContext()
         self._tree = tree
         self._enqueue = enqueue
+        self._call_later = call_later
         self._new_topic_id = new_topic_id
         self._suspected = suspected
         self._nodes = StateNodes(tree, controlling.epoch, epoch_version, self.context.isr_epochs)
@@ -92,6 +95,8 @@ class ControllerTerm:
         if balance is not None:
             enqueued = partial(enqueue, self)
             self._balance = LeaderBalance(balance, self.context, self.leadership, self.outbox, call_later, enqueued)
+        self._nodes.on_refused = self._state_refused
+        self._elects_again: DelayedCall | None = None  # leaders of partitions whose states could not be written
         self._brokers_watch = self._enqueues(self.brokers_changed)
         self._deletions_watch = self._enqueues(self.deletions_changed)
         self._log_dirs_watch = self._enqueues(self.log_dirs_changed)
@@ -99,6 +104,8 @@ class ControllerTerm:
     def close(self) -> None:
         """Stop sending requests."""
         self._channels.close()
+        if self._elects_again is not None:
+            self._elects_again.cancel()
         if self._balance is not None:
             self._balance.stop()
 
@@ -111,7 +118,7 @@ class ControllerTerm:
 
     async def begin(self) -> None:
         """Take over the cluster from its current state."""
-        await self._ensure_features()
+        await self._apart(self._ensure_features)
         self.context.brokers = await self._read_brokers()
         self._takeover.announce_brokers()
         asked = await self._read_deletions()  # read before the topics: the watch reports later requests
@@ -129,10 +136,10 @@ class ControllerTerm:
         await self._deletions.begin(sorted(self.context.deleting))
         await self._drop_deletions(unknown)
         await self.reassignments.resume()
-        await self._admin_nodes.reassign()
-        await self._admin_nodes.elect()
-        await self._admin_nodes.isr_changed()
-        await self.log_dirs_changed()
+        await self._apart(self._admin_nodes.reassign)
+        await self._apart(self._admin_nodes.elect)
+        await self._apart(self._admin_nodes.isr_changed)
+        await self._apart(self.log_dirs_changed)
         if self._balance is not None:
             self._balance.start()
         topics, brokers = amount(len(self.context.topics), "topic"), amount(len(self.context.brokers), "broker")
@@ -207,7 +214,7 @@ class ControllerTerm:
         for name in names:
             try:
                 brokers.add(decode_log_dir_event((await self._tree.get(f"{node_paths.LOG_DIR_EVENTS}/{name}"))[0]))
-            except MalformedNode as error:
+            except (MalformedNode, Refused) as error:
                 log.error("skipping %s/%s: %s", node_paths.LOG_DIR_EVENTS, name, error)
         batch = self.outbox.batch()
         for topic_partition in self._with_state(self.context.partitions_on(brokers)):
@@ -329,6 +336,8 @@ class ControllerTerm:
                 continue  # it stopped in the meantime: its watch fires
             except MalformedNode as error:
                 log.error("ignoring the malformed registration of broker %d: %s", broker_id, error)
+            except Refused as error:
+                log.error("ignoring the registration of broker %d: %s", broker_id, error)
         return brokers
 
     async def _read_new_topics(self) -> list[TopicPartition]:
@@ -338,26 +347,37 @@ class ControllerTerm:
             self.context.forget_topic(name)  # not deleted by this controller: the tree was edited by hand
         self.context.malformed.clear()  # these are read again
         topics = await self._read_topics(sorted(names - self.context.topics.keys()))
+        new = []
         for name, topic in topics.items():
-            if topic.topic_id == NULL_TOPIC_ID:  # tools and controllers older than Kafka 2.8 create it without one
-                topic = await self._nodes.identify(name, self._new_topic_id()) or topic
+            try:
+                if topic.topic_id == NULL_TOPIC_ID:  # tools and controllers older than Kafka 2.8 create it without one
+                    topic = await self._nodes.identify(name, self._new_topic_id()) or topic
+            except (Refused, MalformedNode) as error:
+                self._ignore(name, error)
+                continue
             self.context.put_topic(name, topic)
-        return list(self.context.partitions_of(topics))
+            new.append(name)
+        return list(self.context.partitions_of(new))
+
+    def _ignore(self, topic: str, error: Exception) -> None:
+        self.context.malformed.add(topic)
+        log.error("ignoring topic %s: %s", topic, error)
 
     async def _read_topics(self, names: Sequence[str]) -> dict[str, TopicAssignment]:
         """The topics that exist; sets watches on their nodes."""
-        reads = await found([self._tree.get(node_paths.topic(name), watch=self._topic_watch) for name in names])
+        reads = await read_each(self._tree, map(node_paths.topic, names), self._topic_watch)
         topics: dict[str, TopicAssignment] = {}
         for name, read in zip(names, reads, strict=True):
             if read is None:
                 continue  # deleted in the meantime: the watch on the list of topics fires
             try:
+                if isinstance(read, Refused):
+                    raise read
                 check_topic_name(name)
                 topics[name] = decode_topic(read[0])
                 self.context.malformed.discard(name)
-            except (BrokerError, MalformedNode) as error:
-                self.context.malformed.add(name)
-                log.error("ignoring topic %s: %s", name, error)
+            except (BrokerError, MalformedNode, Refused) as error:
+                self._ignore(name, error)
         return topics
 
     async def _read_deletions(self) -> set[str]:
@@ -373,13 +393,31 @@ class ControllerTerm:
             await self._nodes.write([Delete(path)])
         except NoNode:
             return
+        except Refused as error:
+            log.error("%s stays: %s", path, error)
 
     def _topics_watch(self, _: WatchEvent) -> None:
         self._has_new_topics = True
-        self._enqueue(self, self._new_topics)
+        self._enqueue(self, partial(self._apart, self._new_topics))
 
     def _enqueues(self, handler: Handler) -> Watcher:
-        return lambda _: self._enqueue(self, handler)
+        return lambda _: self._enqueue(self, partial(self._apart, handler))
+
+    async def _apart(self, handler: Handler) -> None:
+        """A step that concerns one kind of node: if ZooKeeper refuses it, the term goes on, and the step is made again later."""
+        try:
+            await handler()
+        except Refused as error:
+            log.error("the controller goes on without this, and repeats it in %.0f s: %s", REFUSED_RETRY_S, error)
+            self._call_later(REFUSED_RETRY_S, lambda: self._enqueue(self, partial(self._apart, handler)))
+
+    def _state_refused(self) -> None:
+        if self._elects_again is None:
+            self._elects_again = self._call_later(REFUSED_RETRY_S, self._elect_again)
+
+    def _elect_again(self) -> None:
+        self._elects_again = None
+        self._enqueue(self, self.elect_led_offline)
 
     def _topic_watch(self, event: WatchEvent) -> None:
         name = topic_of(event.path)

@@ -17,6 +17,7 @@ from txbroker.cluster.controller.fenced_writes import StateNodes
 from txbroker.cluster.controller.leadership import Leadership
 from txbroker.cluster.controller.outgoing_requests import OutgoingRequests
 from txbroker.cluster.node_data import NO_LEADER, PartitionState
+from txbroker.cluster.tree.interface import Refused
 from txbroker.errors import ErrorCode
 from txbroker.names import TopicPartition
 from txbroker.wire.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
@@ -37,7 +38,9 @@ class TopicDeletions:
         self._replicas: dict[str, set[Replica]] = {}  # replicas not deleted yet
 
     async def begin(self, topics: Collection[str]) -> None:
-        """Steps 1 to 4 for existing topics whose deletion has not begun."""
+        """Steps 1 to 4 for existing topics whose deletion has not begun, and step 5 again for topics whose nodes could not be removed."""
+        for topic in [topic for topic, replicas in self._replicas.items() if not replicas]:
+            await self._finish(topic)
         if not topics:
             return
         self._context.deleting.update(topics)
@@ -92,8 +95,12 @@ class TopicDeletions:
     async def _finish(self, topic: str) -> None:
         if self._replicas[topic]:
             return
+        try:
+            await self._nodes.delete_topic(topic)
+        except Refused as error:
+            log.error("the nodes of topic %s stay until the next deletion of a topic, or election: %s", topic, error)
+            return
         del self._replicas[topic]
-        await self._nodes.delete_topic(topic)
         self._context.forget_topic(topic)
         log.info("topic %s is deleted", topic)
 

@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar
 
 from twisted.internet.defer import Deferred, FirstError, gatherResults
 from twisted.python.failure import Failure
 
-from txbroker.cluster.tree.interface import ConnectionLost, NoNode, NoSpaceInStore, SessionExpired, Tree
+from txbroker.cluster.node_data import MalformedNode
+from txbroker.cluster.tree.interface import (
+    ConnectionLost,
+    NoNode,
+    NoSpaceInStore,
+    Refused,
+    SessionExpired,
+    Stat,
+    TooLarge,
+    Tree,
+    Watcher,
+)
 from txbroker.errors import BrokerError, ErrorCode
 
 T = TypeVar("T")
+Read = tuple[bytes | None, Stat]
+log = logging.getLogger("txbroker.cluster")
 
 ATTEMPTS_MAX = 10
 
@@ -24,6 +38,20 @@ def together(deferreds: Iterable[Deferred[T]]) -> Deferred[list[T]]:
 def found(reads: Iterable[Deferred[T]]) -> Deferred[list[T | None]]:
     """As `together`, with None for nodes that do not exist."""
     return together([read.addErrback(_missing) for read in reads])
+
+
+async def read_each(tree: Tree, paths: Iterable[str], watch: Watcher | None = None) -> list[Read | Refused | None]:
+    """Data and stat of each node; None of one that does not exist, and the error of one that the store does not let this broker read."""
+
+    async def read(path: str) -> Read | Refused | None:
+        try:
+            return await tree.get(path, watch=watch)
+        except NoNode:
+            return None
+        except Refused as error:
+            return error
+
+    return await together([Deferred.fromCoroutine(read(path)) for path in paths])
 
 
 async def repeated(work: Callable[[], Awaitable[T]]) -> T:
@@ -56,18 +84,33 @@ async def written(write: Awaitable[object], tree: Tree, took_effect: Callable[[]
 def for_admin(work: Awaitable[T]) -> Deferred[T]:
     """Work of an admin request on the tree.
 
-    KAFKA_STORAGE_ERROR when its disk is full; NOT_CONTROLLER, which clients retry, when it is unavailable for another reason.
+    KAFKA_STORAGE_ERROR when its disk is full; NOT_CONTROLLER, which clients retry, when it is unavailable for another reason;
+    POLICY_VIOLATION when the data would be too large for a node; UNKNOWN_SERVER_ERROR, as Kafka, with the node and what to do, when the
+    store refuses the operation, or the node has no valid data.
     """
 
     async def run() -> T:
         try:
             return await work
-        except NoSpaceInStore as error:
-            raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+        except (NoSpaceInStore, Refused, MalformedNode) as error:
+            raise for_client(error) from error
         except (ConnectionLost, SessionExpired) as error:
             raise BrokerError(ErrorCode.NOT_CONTROLLER, "The metadata cannot be read or written now; try again.") from error
 
     return Deferred.fromCoroutine(run())
+
+
+def for_client(error: NoSpaceInStore | Refused | MalformedNode) -> BrokerError:
+    """The error of a request which the store cannot carry out, now or later, because of its node."""
+    if isinstance(error, NoSpaceInStore):
+        return BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+    if isinstance(error, TooLarge):
+        return BrokerError(ErrorCode.POLICY_VIOLATION, str(error))
+    if isinstance(error, Refused):
+        log.warning("a request failed: %s", error)
+        return BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error))
+    log.warning("a request failed, repair or restore the node: %s", error)
+    return BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, f"The metadata is damaged; repair or restore it: {error}")
 
 
 def _missing(failure: Failure) -> None:
