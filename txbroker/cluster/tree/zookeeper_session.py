@@ -48,10 +48,10 @@ _ERRORS: dict[type[Exception], type[TreeError]] = {
     exceptions.ConnectionClosedError: SessionExpired,
 }
 _REFUSALS: dict[type[Exception], str] = {
-    exceptions.NoAuthError: "NoAuth; correct its access control list, or, for its creation or deletion, that of its parent",
-    exceptions.InvalidACLError: "InvalidACL; check the access control lists there",
-    exceptions.BadArgumentsError: "BadArguments; see the log of ZooKeeper",
-    exceptions.QuotaExceededError: "QuotaExceeded; raise the quota of the nodes there",
+    exceptions.NoAuthError: "(NoAuth): correct its access control list, or, for its creation or deletion, that of its parent",
+    exceptions.InvalidACLError: "(InvalidACL): check the access control lists there",
+    exceptions.BadArgumentsError: "(BadArguments): see the log of ZooKeeper",
+    exceptions.QuotaExceededError: "(QuotaExceeded): raise the quota of the nodes there",
 }
 
 
@@ -286,7 +286,7 @@ def tree_error(error: Exception, path: str, index: int | None = None, chroot: st
     if isinstance(error, exceptions.UnimplementedError):
         return Unsupported(path, index, f"ZooKeeper does not implement the request for {chroot}{path}; upgrade it")
     if type(error) in _REFUSALS:
-        return Refused(path, index, f"ZooKeeper refuses the operation on node {chroot}{path}: {_REFUSALS[type(error)]}")
+        return Refused(path, index, f"ZooKeeper refuses the operation on node {chroot}{path} {_REFUSALS[type(error)]}")
     return _ERRORS.get(type(error), ConnectionLost)(path, index)
 
 
