@@ -12,18 +12,17 @@ for v12, which clients use with transactions v2, the leader adds the partition t
 
 from __future__ import annotations
 
-import struct
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, TypeAlias
 
-from twisted.internet.defer import Deferred, gatherResults, succeed
-from twisted.python.failure import Failure
+from twisted.internet.defer import Deferred, gatherResults
 
 from txbroker.api.current_leaders import CurrentLeaders
 from txbroker.api.encoded.encoded_response import EncodedResponse
 from txbroker.api.encoded.produce_response import ProduceResponses
 from txbroker.api.produce_answers import ACKS_ALL, Outcome, ProduceAnswers, failure
+from txbroker.api.produce_verification import ProduceVerification, Unverified, Verified
 from txbroker.api.registry import NONE_JOINED, HandlerResult, JoinedAnswers
 from txbroker.api.request_context import RequestContext
 from txbroker.api.request_counts import Errors
@@ -35,8 +34,7 @@ from txbroker.errors import BrokerError, ErrorCode, StorageError
 from txbroker.log.log_results import Appended, AppendedTogether, Origin
 from txbroker.names import INTERNAL_TOPICS, MIRROR_CLIENT_ID
 from txbroker.purgatory import Purgatory
-from txbroker.transactions.verification import Claim, Operation, TransactionVerifier
-from txbroker.wire.batch import HEADER_SIZE, read_header
+from txbroker.transactions.verification import TransactionVerifier
 from txbroker.wire.joined_requests import JoinedRequests
 from txbroker.wire.messages.produce import (
     LeaderIdAndEpoch,
@@ -53,10 +51,7 @@ from txbroker.wire.schema import Request
 ZSTD_VERSION = 7
 CURRENT_LEADER_VERSION = 10
 BATCH_VERSION = 3  # from here on a partition's data is exactly one v2 batch
-ABORTABLE_VERSION = 11
-ADDING_VERSION = 12
 TOPIC_ID_VERSION = 13
-UNVERIFIED_BYTES_MAX = 64 << 20  # of all batches that wait for transaction coordinators
 INTERNAL_CLIENT_ID = "__admin_client"  # Kafka lets only this client id write to internal topics
 
 _MAGIC_POSITION = 16
@@ -66,18 +61,7 @@ _ZSTD = 4
 _TRANSACTIONAL = 0x10
 _MAGIC = 2
 _PRODUCER_ID_POSITION = 43
-_PRODUCER = struct.Struct(">qh").unpack_from  # id and epoch
 _NEGATIVE = 0x80  # in the first byte of a number
-# The coordinator of a transaction cannot be reached, or is busy. Clients that do not expect these errors of a produce request send it again
-# after NOT_ENOUGH_REPLICAS.
-_NOT_VERIFIED_YET = {
-    ErrorCode.CONCURRENT_TRANSACTIONS,
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-    ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NETWORK_EXCEPTION,
-    ErrorCode.NOT_COORDINATOR,
-    ErrorCode.OPERATION_NOT_ATTEMPTED,
-}
 # Errors that Kafka (ReplicaManager.appendToLocalLog) does not count as failures of the broker, beside those of size.
 _NO_FAILURES = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -89,16 +73,8 @@ _NO_FAILURES = {
 }
 
 
-class _Unverified(Exception):
-    """Nothing was appended: the coordinator of the transaction has to be asked first."""
-
-    def __init__(self, partition: Partition, claim: Claim) -> None:
-        self.partition = partition
-        self.claim = claim
-
-
 # What became of a partition's records.
-_Tried: TypeAlias = "Outcome | _Unverified"
+_Tried: TypeAlias = "Outcome | Unverified"
 
 
 class ProduceHandler:
@@ -119,8 +95,7 @@ class ProduceHandler:
         self._replicas = replicas
         self._leaders = leaders
         self._purgatory = purgatory
-        self._verifier = verifier
-        self._unverified_bytes = 0
+        self._verification = ProduceVerification(verifier)
         self._now_ms = now_ms
         self._responses = ProduceResponses()
         self._unanswered = UnansweredAppends(monotonic_s)
@@ -143,7 +118,7 @@ class ProduceHandler:
                 outcome = partition, appended = self._append(topic, data, all_in_sync, now_ms, context, transactional_id)
             except BrokerError as error:
                 return self._answer(request, [(topic, [(data, self._count_failure(topic, data, error, context))])], context)
-            except _Unverified as unverified:
+            except Unverified as unverified:
                 return self._answer(request, [(topic, [(data, unverified)])], context)
             if partition.acknowledged(appended.last_offset, all_in_sync=all_in_sync):
                 encoded = self._responses.encoded(context.api_version, context.correlation_id, topic, data.index, appended)
@@ -195,14 +170,14 @@ class ProduceHandler:
         transactional_id: str | None = None,
         verified: bool = False,
     ) -> tuple[Partition, Appended]:
-        """Append to one partition; BrokerError, _Unverified."""
+        """Append to one partition; BrokerError, Unverified."""
         version = context.api_version
         partition = self._partition(topic, data, context)
         records = _checked(data.records, version)  # type: ignore[arg-type]  # decoded records are views of the frame
         if partition.log.config.txbroker_mirror_source:
             return partition, _append_copied(partition, records, all_in_sync, now_ms, context)
         if records[_ATTRIBUTES_POSITION] & _TRANSACTIONAL and records[_MAGIC_POSITION] == _MAGIC and not verified:
-            self._check_verified(partition, records, transactional_id, version)
+            self._verification.check(partition, records, transactional_id, version)
         return partition, partition.append(records, now_ms, all_in_sync=all_in_sync)
 
     def _partition(self, topic: TopicProduceData, data: PartitionProduceData, context: RequestContext) -> Partition:
@@ -276,7 +251,7 @@ class ProduceHandler:
             return self._append(topic, data, all_in_sync, now_ms, context, transactional_id)
         except BrokerError as error:
             return self._count_failure(topic, data, error, context)
-        except _Unverified as unverified:
+        except Unverified as unverified:
             return unverified.with_traceback(None)  # its frames refer to the bytes of the request
 
     def _count_failure(
@@ -324,7 +299,7 @@ class ProduceHandler:
             responses: list[PartitionProduceResponse] = []
             topics.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=responses))
             for data, outcome in partitions:
-                if isinstance(outcome, _Unverified):
+                if isinstance(outcome, Unverified):
                     asked.append(self._append_verified(outcome, topic, data, context, answers, responses))
                 else:
                     responses.append(answers.add(data.index, outcome))
@@ -346,26 +321,9 @@ class ProduceHandler:
             return response.addCallback(self._with_leaders, context)
         return self._with_leaders(response, context)
 
-    # Transactions
-
-    def _check_verified(self, partition: Partition, records: memoryview, transactional_id: str | None, version: int) -> None:
-        """_Unverified if the coordinator has to be asked about a transactional batch; BrokerError."""
-        if transactional_id is None:
-            problem = "a transactional record batch in a produce request without a transactional id"
-            raise BrokerError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, problem)
-        if len(records) >= HEADER_SIZE and partition.log.producers.has_open_transaction(*_PRODUCER(records, _PRODUCER_ID_POSITION)):
-            return  # nearly always: the rest of the header is read once, by the append
-        header = read_header(records)
-        if header.producer_id < 0:
-            raise BrokerError(ErrorCode.INVALID_RECORD, "a transactional record batch has no producer id")
-        operation = Operation.ADD if version >= ADDING_VERSION else Operation.VERIFY
-        claim = Claim(transactional_id, header.producer_id, header.producer_epoch, header.base_sequence, operation)
-        if partition.is_leader and self._verifier.is_needed(partition, claim):  # any other broker refuses the append
-            raise _Unverified(partition, claim)
-
     def _append_verified(
         self,
-        unverified: _Unverified,
+        unverified: Unverified,
         topic: TopicProduceData,
         data: PartitionProduceData,
         context: RequestContext,
@@ -373,34 +331,23 @@ class ProduceHandler:
         responses: list[PartitionProduceResponse],
     ) -> Deferred[None]:
         """Append to one partition once its transaction is verified, and add the answer to `responses`."""
-        size = len(data.records or b"")
-        if self._unverified_bytes + size > UNVERIFIED_BYTES_MAX:
-            full = BrokerError(ErrorCode.NOT_ENOUGH_REPLICAS, f"{self._unverified_bytes} bytes wait for transaction coordinators")
-            responses.append(answers.add(data.index, self._count_failure(topic, data, full, context)))
-            return succeed(None)
-        self._unverified_bytes += size
-        # The records are a view of the frame, and the request may be filled again with those of the next frame.
+        # The request may be filled again with the records of the next frame.
         topic = TopicProduceData(name=topic.name, topic_id=topic.topic_id, partition_data=[])
-        records: Any = data.records or b""
-        data = PartitionProduceData(index=data.index, records=memoryview(bytearray(records)))
-        all_in_sync = answers.acks == ACKS_ALL
+        index, all_in_sync = data.index, answers.acks == ACKS_ALL
 
-        def freed(code: ErrorCode | Failure) -> ErrorCode | Failure:
-            self._unverified_bytes -= size
-            return code
-
-        def append(code: Any) -> None:
+        def append(verified: Verified) -> None:
             outcome: Outcome
+            data = PartitionProduceData(index=index, records=verified.records)
             try:
-                if code:
-                    raise _not_verified(code, context.api_version)
+                if verified.error is not None:
+                    raise verified.error
                 outcome = self._append(topic, data, all_in_sync, self._now_ms(), context, verified=True)
             except BrokerError as error:
                 outcome = self._count_failure(topic, data, error, context)
-            responses.append(answers.add(data.index, outcome))
+            responses.append(answers.add(index, outcome))
 
-        verified: Deferred[Any] = self._verifier.verify(unverified.partition, unverified.claim)
-        return verified.addBoth(freed).addCallback(append)
+        records: Any = data.records or b""
+        return self._verification.verify(unverified, records, context.api_version).addCallback(append)
 
     def _with_leaders(self, response: ProduceResponse, context: RequestContext) -> ProduceResponse:
         """Add the current leaders of the partitions that this broker does not lead."""
@@ -477,14 +424,3 @@ def _has_producer(records: memoryview) -> bool:
     if len(records) <= _PRODUCER_ID_POSITION or records[_MAGIC_POSITION] != _MAGIC:
         return False
     return records[_PRODUCER_ID_POSITION] < _NEGATIVE or bool(records[_ATTRIBUTES_POSITION] & _TRANSACTIONAL)
-
-
-def _not_verified(code: ErrorCode, version: int) -> BrokerError:
-    """The error of a batch whose transaction is not verified."""
-    if code in _NOT_VERIFIED_YET:
-        problem = f"cannot verify yet that the partition belongs to the transaction: {code.name}"
-        return BrokerError(ErrorCode.NOT_ENOUGH_REPLICAS, problem)
-    if code == ErrorCode.TRANSACTION_ABORTABLE:
-        code = code if version >= ABORTABLE_VERSION else ErrorCode.INVALID_TXN_STATE
-        return BrokerError(code, "the partition was not added to the transaction")
-    return BrokerError(code)
