@@ -143,7 +143,7 @@ def test_an_error_in_one_group_does_not_keep_others_from_expiring(monkeypatch: p
             raise RuntimeError("a bug")
         return expired(group, *arguments)
 
-    monkeypatch.setattr("txbroker.groups.coordinator.expired", failing)
+    monkeypatch.setattr("txbroker.groups.offset_removal.expired", failing)
     days(harness, 7.1)
     assert harness.state() == "Dead"
     assert "group broken: internal error while expiring its offsets" in caplog.text

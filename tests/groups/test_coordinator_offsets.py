@@ -10,9 +10,9 @@ from twisted.internet.defer import CancelledError
 from tests.groups.coordinator_harness import A0, A1, B0, CoordinatorHarness, E, now, waits
 from tests.groups.driving import protocols
 from txbroker.errors import BrokerError
-from txbroker.groups.coordinator import TOMBSTONES_PER_BATCH
 from txbroker.groups.group_records import OffsetEntry, read
 from txbroker.groups.group_results import FetchedOffset, MemberIdentity, OffsetCommit
+from txbroker.groups.offset_removal import TOMBSTONES_PER_BATCH
 from txbroker.names import TopicPartition
 
 

@@ -1,25 +1,23 @@
 """The group coordinator: answers the group APIs for the partitions of `__consumer_offsets` that this broker leads.
 
 `group.py` has the members of a group, `group_offsets.py` its offsets, `hosted_groups.py` the groups of each partition; `writer.py`
-writes their records. This module checks requests and connects the others.
+writes their records, `offset_removal.py` the tombstones of what is removed or expires. This module checks requests and connects the others.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
 
 from twisted.internet.defer import Deferred, gatherResults, succeed
 
-from txbroker.clock import Clock, DelayedCall
+from txbroker.clock import Clock
 from txbroker.coordinators.keyed_deadlines import monotonic_ms
 from txbroker.coordinators.load_times import LoadTimes
-from txbroker.coordinators.state_log import Pair, StateLog, TransactionalProducer
+from txbroker.coordinators.state_log import StateLog, TransactionalProducer
 from txbroker.errors import ErrorCode
 from txbroker.groups import group_descriptions
 from txbroker.groups.group_config import GroupConfig
-from txbroker.groups.group_records import fits, group_key
+from txbroker.groups.group_records import fits
 from txbroker.groups.group_results import (
     UNKNOWN_MEMBER,
     CommittedOffset,
@@ -36,15 +34,11 @@ from txbroker.groups.group_results import (
 )
 from txbroker.groups.group_states import GroupState
 from txbroker.groups.hosted_groups import GroupsOfPartition, HostedGroup, HostedGroups
-from txbroker.groups.offsets_expiry import expired
+from txbroker.groups.offset_removal import OffsetRemoval
 from txbroker.groups.writer import Writer
-from txbroker.names import TopicPartition, amount
-
-log = logging.getLogger("txbroker.groups")
+from txbroker.names import TopicPartition
 
 _LATEST_MS = 2**63 - 1  # the latest date that a record can hold
-
-TOMBSTONES_PER_BATCH = 1_000  # about 60 KB, below any max.message.bytes that is in use
 
 
 class GroupCoordinator:
@@ -68,10 +62,8 @@ class GroupCoordinator:
         self._now_ms = now_ms
         self._config = config
         self._writer = Writer(clock, now_ms, state_log)
-        self._hosted = HostedGroups(
-            clock, now_ms, state_log, config, partition_count, unique, self._writer.perform, self._partition_loaded
-        )
-        self._expiry: DelayedCall | None = None
+        self._hosted = HostedGroups(clock, now_ms, state_log, config, partition_count, unique, self._writer.perform, self._partition_loaded)
+        self._removal = OffsetRemoval(clock, now_ms, config, self._hosted, self._writer)
         self._is_stopped = False
 
     # Leadership
@@ -89,13 +81,12 @@ class GroupCoordinator:
 
     def start(self) -> None:
         """Start to expire offsets, every offsets.retention.check.interval.ms."""
-        self._expiry = self._clock.callLater(self._config.offsets_retention_check_interval_ms / 1000, self._expire)
+        self._removal.start()
 
     def stop(self) -> None:
         """Cancel every timer. Waiting requests are answered with NOT_COORDINATOR, later ones with COORDINATOR_NOT_AVAILABLE."""
         self._is_stopped = True
-        if self._expiry is not None and self._expiry.active():
-            self._expiry.cancel()
+        self._removal.stop()
         self._hosted.unload_all()
         self._writer.stop()
 
@@ -212,7 +203,7 @@ class GroupCoordinator:
         fitting = {p: _committed(o, now_ms, retention_ms) for p, o in offsets.items() if self._metadata_fits(o)}
         answers = {p: ErrorCode.NONE if p in fitting else ErrorCode.OFFSET_METADATA_TOO_LARGE for p in offsets}
         if not fitting:
-            self._forget_if_unused(hosted)
+            self._removal.forget_if_unused(hosted)
             return succeed(answers)
         if producer is None:
             written = self._writer.write_offsets(hosted, hosted.offsets.begin(fitting))
@@ -220,7 +211,7 @@ class GroupCoordinator:
             written = self._writer.write_pending_offsets(hosted, hosted.offsets.begin(fitting, producer.id), producer)
 
         def finish(error: ErrorCode) -> dict[TopicPartition, ErrorCode]:
-            self._forget_if_unused(hosted)
+            self._removal.forget_if_unused(hosted)
             return answers | dict.fromkeys(fitting, error)
 
         return written.addCallback(finish)
@@ -250,14 +241,14 @@ class GroupCoordinator:
             return succeed((ErrorCode.NON_EMPTY_GROUP, {}))
         answers = {p: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if _is_subscribed(hosted, p) else ErrorCode.NONE for p in partitions}
         free = [p for p, error in answers.items() if not error]
-        return self._remove(hosted, free).addCallback(lambda error: (ErrorCode.NONE, answers | dict.fromkeys(free, error)))
+        return self._removal.remove(hosted, free).addCallback(lambda error: (ErrorCode.NONE, answers | dict.fromkeys(free, error)))
 
     def topics_deleted(self, topics: Iterable[str]) -> Deferred[None]:
         """Delete the offsets of deleted topics, with tombstones."""
         gone = frozenset(topics)
         for shard in self._hosted.loading():
             shard.content.topics_deleted |= gone
-        return self._forget_topics(list(self._hosted), gone)
+        return self._removal.forget_topics(list(self._hosted), gone)
 
     # Transactions
 
@@ -278,7 +269,7 @@ class GroupCoordinator:
             hosted = shard.content.groups.get(group_id)
             if hosted is not None:
                 hosted.offsets.end_transaction(producer_id, committed)
-                self._forget_if_unused(hosted)
+                self._removal.forget_if_unused(hosted)
         return ErrorCode.NONE
 
     # Administration
@@ -334,7 +325,7 @@ class GroupCoordinator:
         if isinstance(hosted, ErrorCode):
             return _join_refused(request, hosted)
         answered = self._join(hosted, request)
-        self._forget_if_unused(hosted)
+        self._removal.forget_if_unused(hosted)
         return answered
 
     def _join(self, hosted: HostedGroup, request: JoinGroup) -> Deferred[JoinAnswer]:
@@ -367,72 +358,13 @@ class GroupCoordinator:
             return succeed(hosted or ErrorCode.GROUP_ID_NOT_FOUND)
         if hosted.group.state is not GroupState.EMPTY:
             return succeed(ErrorCode.NON_EMPTY_GROUP)
-        return self._remove(hosted, hosted.offsets.partitions(), group_too=True)
-
-    def _remove(self, hosted: HostedGroup, partitions: Sequence[TopicPartition], group_too: bool = False) -> Deferred[ErrorCode]:
-        """Write tombstones for offsets, and with `group_too` for the group, which is then dropped if it is unused."""
-        # A group that never had members has no record of its own.
-        tombstone: list[Pair] = [(group_key(hosted.group.group_id), None)] if group_too and hosted.group.generation > 0 else []
-        writes = []
-        rest = iter(partitions)
-        while chunk := list(islice(rest, TOMBSTONES_PER_BATCH)):
-            writes.append(self._writer.write_offsets(hosted, hosted.offsets.begin(dict.fromkeys(chunk))))
-        if tombstone:
-            writes.append(self._writer.write_offsets(hosted, hosted.offsets.begin({}), tombstone))
-
-        def finish(errors: list[ErrorCode]) -> ErrorCode:
-            error = next((e for e in errors if e), ErrorCode.NONE)
-            if group_too and not error and _is_droppable(hosted):
-                self._hosted.forget(hosted)
-            return error
-
-        return gatherResults(writes, consumeErrors=True).addCallback(finish)
-
-    def _forget_if_unused(self, hosted: HostedGroup) -> None:
-        """Drop a group of which the log has nothing. One that had members has a record, and its expiry needs a tombstone."""
-        if hosted.group.generation == 0 and _is_droppable(hosted):
-            self._hosted.forget(hosted)
-
-    def _forget_topics(self, among: Iterable[HostedGroup], topics: frozenset[str]) -> Deferred[None]:
-        removals = []
-        for hosted in among:
-            partitions = [p for p in hosted.offsets.partitions() if p.topic in topics]
-            if partitions:
-                log.info("group %s: removing %s of deleted topics", hosted.group.group_id, amount(len(partitions), "offset"))
-                removals.append(self._clean(hosted, partitions))
-        return gatherResults(removals, consumeErrors=True).addCallback(lambda _: None)
-
-    def _clean(self, hosted: HostedGroup, partitions: Sequence[TopicPartition]) -> Deferred[ErrorCode]:
-        """Remove offsets, and the group too if it is then unused."""
-        empty = hosted.group.state is GroupState.EMPTY and not hosted.group.pending
-        return self._remove(hosted, partitions, group_too=empty and hosted.offsets.would_be_unused_without(len(partitions)))
+        return self._removal.remove(hosted, hosted.offsets.partitions(), group_too=True)
 
     def _partition_loaded(self, loaded: GroupsOfPartition) -> None:
         for hosted in list(loaded.groups.values()):
             self._writer.perform(hosted)
         if loaded.topics_deleted:
-            self._forget_topics(list(loaded.groups.values()), frozenset(loaded.topics_deleted))
-
-    def _expire(self) -> None:
-        """Remove expired offsets, and groups that are then unused."""
-        self.start()
-        now_ms = self._now_ms()
-        for hosted in self._hosted:
-            try:
-                self._expire_group(hosted, now_ms)
-            except Exception:
-                log.exception("group %s: internal error while expiring its offsets; trying again at the next check", hosted.group.group_id)
-
-    def _expire_group(self, hosted: HostedGroup, now_ms: int) -> None:
-        partitions = expired(hosted.group, hosted.offsets, now_ms, self._config.offsets_retention_ms)
-        if partitions:
-            log.info("group %s: removing %s", hosted.group.group_id, amount(len(partitions), "expired offset"))
-        if partitions or hosted.is_unused:
-            self._clean(hosted, partitions)
-
-
-def _is_droppable(hosted: HostedGroup) -> bool:
-    return hosted.is_unused and hosted.group.state is GroupState.EMPTY
+            self._removal.forget_topics(list(loaded.groups.values()), frozenset(loaded.topics_deleted))
 
 
 def _join_refused(request: JoinGroup, error: ErrorCode) -> Deferred[JoinAnswer]:
