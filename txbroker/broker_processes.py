@@ -36,6 +36,7 @@ from txbroker.log.os_disk import OsDisk
 from txbroker.names import amount
 from txbroker.retrying import retrying
 from txbroker.signals import StopSignals
+from txbroker.startup import log_directories
 from txbroker.supervisor import Supervisor
 
 RESTART_S = 0.5
@@ -88,8 +89,9 @@ class BrokerProcesses:
         Deferred.fromCoroutine(self._start()).addErrback(lambda failure: self._not_started(f"internal error: {failure.getTraceback()}"))
 
     async def _start(self) -> None:
-        disk, directories = OsDisk(), [os.path.abspath(path) for path in self._config.list("log.dirs")]
+        disk = OsDisk()
         try:
+            directories = log_directories(self._config)
             await self._until_unused(disk, directories)
             if self._stopping:
                 return

@@ -16,7 +16,7 @@ from txbroker.config.listeners import parse_listeners
 from txbroker.config.load import InvalidConfig, load_broker_config
 from txbroker.config.properties import MalformedProperties, Property, parse_overrides, parse_properties
 from txbroker.config.resolve import BrokerConfig
-from txbroker.errors import ConfigError
+from txbroker.errors import ConfigError, StartError
 
 FILE_BYTES_MAX = 4 * 1024 * 1024
 
@@ -73,3 +73,13 @@ def _content(path: str) -> bytes:
     if len(data) > FILE_BYTES_MAX:
         raise ConfigError(f"{path} has more than {FILE_BYTES_MAX} bytes, too many for a server.properties file; correct --config")
     return data
+
+
+def log_directories(config: BrokerConfig) -> list[str]:
+    """The absolute paths of log.dirs; StartError if one is relative and the process has no current directory."""
+    paths = config.list("log.dirs")
+    try:
+        return [os.path.abspath(path) for path in paths]
+    except OSError as error:
+        problem = f"log.dirs has a relative path, and the current directory cannot be read ({error.strerror})"
+        raise StartError(f"{problem}: change to another directory, or name absolute paths") from error

@@ -35,7 +35,7 @@ from txbroker.errors import StartError, StartInterrupted
 from txbroker.garbage_collection import GarbageCollection
 from txbroker.names import amount
 from txbroker.signals import StopSignals
-from txbroker.startup import Startup, read_startup
+from txbroker.startup import Startup, log_directories, read_startup
 from txbroker.supervisor import supervisor
 
 InWorker: TypeAlias = Callable[[Callable[[], Any]], Deferred[Any]]
@@ -165,7 +165,7 @@ class BrokerService(Service):
         self._broker = Broker(
             config,
             _world(self._reactor, config, self._garbage_collection),
-            [os.path.abspath(path) for path in config.list("log.dirs")],
+            log_directories(config),
             self._fail,
             progress=self._progress,
             cluster_id=self._startup.cluster_id,

@@ -126,6 +126,8 @@ def _main(argv: Sequence[str]) -> int:
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:
             _drop_output()
             return complain(name, f"no space left for the output ({error.strerror}); free some, or write to another disk", failed)
+        if isinstance(error, OSError) and not _has_current_directory():
+            return complain(name, "the current directory does not exist any more, or cannot be read: change to another one", failed)
         if TRACEBACK_VARIABLE in os.environ:
             traceback.print_exc()
         what = f"internal error of this command ({type(error).__name__}: {error})"
@@ -142,6 +144,14 @@ def _removed_flag(parser: argparse.ArgumentParser, argv: Sequence[str]) -> str |
     flags = [word.partition("=")[0] for word in argv[1:]]
     removed = next((flag for flag in flags if flag not in known and REMOVED_FLAGS.get(flag) in known), None)
     return None if removed is None else f"{removed} was removed from Kafka's tools; use {REMOVED_FLAGS[removed]}"
+
+
+def _has_current_directory() -> bool:
+    try:
+        os.getcwd()
+    except OSError:
+        return False
+    return True
 
 
 def _drop_output() -> None:

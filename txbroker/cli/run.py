@@ -111,6 +111,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _run_processes(arguments: argparse.Namespace, startup: Startup) -> int:
     from txbroker.broker_processes import BrokerProcesses
+    from txbroker.startup import log_directories
     from txbroker.supervisor import supervisor
     from txbroker.tap import monotonic_reactor
 
@@ -119,11 +120,10 @@ def _run_processes(arguments: argparse.Namespace, startup: Startup) -> int:
         for value in values:
             passed += [flag, value]
     reactor = monotonic_reactor()
-    directories = ", ".join(map(os.path.abspath, startup.config.list("log.dirs")))
 
     def welcome(addresses: Sequence[str]) -> None:
         if _welcomes(arguments):
-            _print_first_steps(", ".join(addresses), addresses[0], directories)
+            _print_first_steps(", ".join(addresses), addresses[0], ", ".join(log_directories(startup.config)))
 
     group = BrokerProcesses(
         reactor,

@@ -20,8 +20,13 @@ def java_program() -> str:
 
 
 def cache_folder(name: str) -> Path:
-    """The folder of jars in the user's cache directory."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "txbroker" / name
+    """The folder of jars in the user's cache directory; CommandFailed if the user has no home directory, as in containers."""
+    given = os.environ.get("XDG_CACHE_HOME")
+    try:
+        return Path(given or Path.home() / ".cache") / "txbroker" / name
+    except RuntimeError:
+        problem = f"user {os.getuid()} has no home directory, and HOME is not set"
+        raise CommandFailed(f"{problem}: set XDG_CACHE_HOME to a directory for the jars that this command keeps") from None
 
 
 def fetch_jars(pom: Path, folder: Path, names: Sequence[str]) -> None:
@@ -30,7 +35,10 @@ def fetch_jars(pom: Path, folder: Path, names: Sequence[str]) -> None:
     if program is None:
         raise CommandFailed("Maven is not installed (Debian: apt-get install maven); with it run this again, "
                             f"or copy these files into {folder}: {', '.join(names)}")
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CommandFailed(f"cannot create {folder}: {error.strerror}; set XDG_CACHE_HOME to a directory that can be written") from error
     command = [program, "-q", "-B", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={folder}"]
     try:
         ended = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
