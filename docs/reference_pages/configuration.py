@@ -38,9 +38,9 @@ _IMPORTANCES = (Importance.HIGH, Importance.MEDIUM, Importance.LOW)
 _BAD: dict[Type, tuple[object, ...]] = {
     Type.BOOLEAN: (True, False),
     Type.STRING: ("\0", "x"),
-    Type.INT: (-(INT_MAX + 1), INT_MAX),
+    Type.INT: (-(INT_MAX + 1), INT_MAX, 0),
     Type.SHORT: (-(2**15), 2**15 - 1),
-    Type.LONG: (-(LONG_MAX + 1), LONG_MAX),
+    Type.LONG: (-(LONG_MAX + 1), LONG_MAX, 0),
     Type.DOUBLE: (-DOUBLE_MAX, DOUBLE_MAX),
     Type.LIST: (("\0",),),
 }

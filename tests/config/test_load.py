@@ -42,8 +42,7 @@ from txbroker.errors import ConfigError
         ("log.cleaner.threads=200",
          "server.properties:1: log.cleaner.dedupe.buffer.size is 134217728; it must be at least 1 MiB for each of "
          "log.cleaner.threads (200)"),
-        ("zookeeper.connect=zk:port", "server.properties:1: zookeeper.connect is 'zk:port'; it must be HOST:PORT[,HOST:PORT...][/PATH]: "
-         "zk:port has the port 'port', which is not a number from 0 to 65535"),
+        ("zookeeper.connect=zk:port", "server.properties:1: zookeeper.connect is 'zk:port'; it must be HOST:PORT[,HOST:PORT...][/PATH]"),
         ("process.roles=broker\nzookeeper.connect=zk:2181",
          "server.properties:2: zookeeper.connect and process.roles are both set: remove process.roles to join the cluster on ZooKeeper, "
          "or the other"),

@@ -69,8 +69,8 @@ def zookeeper_servers(value: str) -> str | None:
     try:
         if value:
             parse_zookeeper_address(value)
-    except ValueError as error:
-        return f"{FORM}: {error}"
+    except ValueError:
+        return FORM
     return None
 
 
