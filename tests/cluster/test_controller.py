@@ -409,6 +409,18 @@ def test_the_only_replica_is_on_a_failed_directory() -> None:
     assert cluster.state("t").leader == 1
 
 
+def test_a_replica_whose_log_is_another_topics_is_offline(caplog: pytest.LogCaptureFixture) -> None:
+    """Kafka's controller leaves the partition to a leader that refuses it."""
+    cluster = cluster_of(1, 2)
+    cluster.brokers[1].roles_error = lambda tp: ErrorCode.INCONSISTENT_TOPIC_ID
+    cluster.create_topic("t", (1, 2))
+    cluster.create_topic("u", (1,))
+    assert (cluster.state("t").leader, cluster.state("t").isr) == (2, (2,))
+    assert (cluster.state("u").leader, cluster.state("u").isr) == (-1, (1,))
+    assert cluster.brokers[2].image.topics["u"].partitions[0].offline_replicas == (1,)
+    assert "broker 1 cannot serve its logs of 1 partition: INCONSISTENT_TOPIC_ID" in caplog.text
+
+
 def test_a_lost_request_does_not_stop_the_next(caplog: pytest.LogCaptureFixture) -> None:
     cluster = cluster_of(1, 2)
     cluster.lost = 1
@@ -419,9 +431,9 @@ def test_a_lost_request_does_not_stop_the_next(caplog: pytest.LogCaptureFixture)
 
 def test_a_role_that_a_broker_refuses_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     cluster = cluster_of(1, 2)
-    cluster.brokers[2].roles_error = lambda tp: (ErrorCode.INCONSISTENT_TOPIC_ID, ErrorCode.STALE_CONTROLLER_EPOCH)[tp.partition == 2]
+    cluster.brokers[2].roles_error = lambda tp: (ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.STALE_CONTROLLER_EPOCH)[tp.partition == 2]
     cluster.create_topic("t", (1, 2), (1, 2), (1, 2))
-    assert "broker 2 refused its role in 2 partitions: INCONSISTENT_TOPIC_ID" in caplog.text
+    assert "broker 2 refused its role in 2 partitions: UNKNOWN_SERVER_ERROR" in caplog.text
     assert "STALE_CONTROLLER_EPOCH" not in caplog.text and "broker 1 refused" not in caplog.text
 
 

@@ -194,6 +194,7 @@ class Broker:
             self._fail,
         )
         self.components = components
+        self._status.problems = lambda: [*directories.problems(), *components.replicas.refusals()]
         dynamic.wire(
             directories.reconfigure, lambda: {partition.topic_partition.topic for partition in components.replicas}, listening.reconfigure
         )

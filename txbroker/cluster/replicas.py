@@ -72,6 +72,8 @@ class Replicas:
         self._observer = observer
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._offline: set[tuple[str, int]] = set()
+        self.refused_roles: dict[TopicPartition, str] = {}
+        """Why replicas here, whose directories are online, have not the role that the controller gave them."""
         self._counts: dict[str, TopicCounts] = {}
         self._counted: dict[str, set[int]] = {}  # the partitions of each topic that has counters
         self._counts_of_gone = TopicCounts()
@@ -149,7 +151,7 @@ class Replicas:
             errors = []
             for state in topic.partition_states:
                 topic_partition = TopicPartition(topic.topic_name, state.partition_index)
-                take_role = partial(self._take_role, topic_partition, topic.topic_id, state, now_ms)
+                take_role = partial(self._take_role_or_note, topic_partition, topic.topic_id, state, now_ms)
                 code = _outcome(take_role, f"{topic_partition}: failed to become leader or follower")
                 errors.append(LeaderAndIsrPartitionError(partition_index=state.partition_index, error_code=code))
             answers.append(LeaderAndIsrTopicError(topic_id=topic.topic_id, partition_errors=errors))
@@ -189,6 +191,25 @@ class Replicas:
         if epoch < self.controller_epoch:
             raise BrokerError(ErrorCode.STALE_CONTROLLER_EPOCH, f"controller epoch {epoch} is older than {self.controller_epoch}")
         self.controller_epoch = epoch
+
+    def _take_role_or_note(self, key: TopicPartition, topic_id: bytes, state: LeaderAndIsrPartitionState, now_ms: int) -> None:
+        try:
+            self._take_role(key, topic_id, state, now_ms)
+        except Exception as error:
+            code = error.code if isinstance(error, BrokerError) else ErrorCode.UNKNOWN_SERVER_ERROR
+            if code not in _KEPT_ROLE and key not in self._offline:
+                self.refused_roles[key] = str(error)
+            raise
+        self.refused_roles.pop(key, None)
+
+    def refusals(self) -> list[str]:
+        """A sentence for each reason of refused roles."""
+        by_reason: dict[str, list[TopicPartition]] = {}
+        for topic_partition, reason in self.refused_roles.items():
+            by_reason.setdefault(reason, []).append(topic_partition)
+        return [
+            f"{amount(len(those), 'partition')} such as {those[0]} cannot be served here: {reason}" for reason, those in by_reason.items()
+        ]
 
     def _take_role(self, key: TopicPartition, topic_id: bytes, state: LeaderAndIsrPartitionState, now_ms: int) -> None:
         if key in self._offline:
@@ -268,6 +289,7 @@ class Replicas:
 
     def _stop(self, topic_partition: TopicPartition, leader_epoch: int, delete: bool) -> None:
         key = topic_partition
+        self.refused_roles.pop(key, None)
         if key in self._offline:
             raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, "its log directory is offline")
         partition = self._partitions.get(key)
@@ -323,6 +345,7 @@ class Replicas:
         for topic_partition in partitions:
             partition = self._partitions.pop(topic_partition, None)
             self._offline.add(topic_partition)
+            self.refused_roles.pop(topic_partition, None)
             if partition is None:
                 continue
             led = partition.is_leader
@@ -348,6 +371,10 @@ class Replicas:
     def high_watermarks(self) -> dict[TopicPartition, int]:
         """For the replication-offset-checkpoint files."""
         return {p.topic_partition: p.high_watermark for p in self._partitions.values()}
+
+
+# The broker has this role, or a newer one, or none is meant for it.
+_KEPT_ROLE = (ErrorCode.STALE_CONTROLLER_EPOCH, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
 def _outcome(change: Callable[[], None], failed: str) -> ErrorCode:

@@ -23,6 +23,9 @@ def replicas(sources: MetricSources) -> Iterator[Piece]:
     offline = sources.replicas.offline_count
     yield from gauge(f"{prefix}_partitioncount", "Replicas on this broker, including offline ones", len(here) + offline)
     yield from gauge(f"{prefix}_offlinereplicacount", "Replicas in offline log directories", offline)
+    refused = len(sources.replicas.refused_roles)
+    documentation = "Replicas in online log directories that have refused the role that the controller gave them"
+    yield from gauge("txbroker_refused_roles", documentation, refused)
     yield from gauge(
         f"{prefix}_underreplicatedpartitions", "Partitions led by this broker with replicas that are not in sync",
         sum(map(_under_replicated, led)),

@@ -47,6 +47,8 @@ from txbroker.wire.schema import Response
 log = logging.getLogger("txbroker.controller")
 
 REFUSED_RETRY_S = 60.0  # after ZooKeeper refused to read or write a node
+# A replica has no log to serve: its log directory has failed, or its log belongs to an earlier topic of the same name.
+_WITHOUT_LOG = (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.INCONSISTENT_TOPIC_ID)
 
 Handler = Callable[[], Awaitable[None]]
 
@@ -440,7 +442,10 @@ class ControllerTerm:
         await self._admin_nodes.reassignments_changed()
 
     async def _roles_answered(self, broker_id: int, request: LeaderAndIsrRequest, response: LeaderAndIsrResponse) -> None:
-        """Mark replicas that a broker cannot open as offline, and those that it opened as online."""
+        """Mark replicas that a broker cannot serve as offline, and those that it opened as online.
+
+        Kafka's controller does so for failed log directories only, and leaves partitions to a leader whose log is another topic's.
+        """
         if response.error_code != ErrorCode.NONE:
             log.warning("broker %d refused LeaderAndIsr with error %d", broker_id, response.error_code)
             return
@@ -450,12 +455,15 @@ class ControllerTerm:
         before = self.context.offline.get(broker_id, set())
         failed: set[TopicPartition] = set()
         refused: Counter[str] = Counter()
+        unusable: Counter[str] = Counter()
         opened: set[TopicPartition] = set()
         for topic in response.topics:
             for answer in topic.partition_errors:
                 topic_partition = TopicPartition(names.get(topic.topic_id, ""), answer.partition_index)
-                if answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR and self.context.knows(topic_partition):
+                if answer.error_code in _WITHOUT_LOG and self.context.knows(topic_partition):
                     failed.add(topic_partition)
+                    if topic_partition not in before:
+                        unusable[error_name(answer.error_code)] += 1
                 elif answer.error_code == ErrorCode.NONE:
                     opened.add(topic_partition)
                 elif answer.error_code != ErrorCode.STALE_CONTROLLER_EPOCH:  # it has this leader epoch, or a newer one
@@ -467,6 +475,7 @@ class ControllerTerm:
             if any(topic_partition.topic in self.context.deleting for topic_partition in back):
                 self._deletions.resume([broker_id])  # it was offline when the deletion began
             await self.elect_led_offline()
+        for code, count in unusable.items():
+            log.warning("broker %d cannot serve its logs of %s: %s", broker_id, amount(count, "partition"), code)
         if failed - before:
-            log.warning("broker %d: the log directories of %s failed", broker_id, amount(len(failed - before), "partition"))
             await self.replicas_offline(failed - before)
