@@ -124,6 +124,7 @@ class Loading:
             return []
         self._total = len(self._found)
         self._announce()
+        self._report_lost()
         config_for = self._settings.config_for
         configs = {topic: config_for(topic) for topic in {parsed.topic_partition.topic for parsed in self._found.values()}}
         return [partial(self._open, path, parsed, configs[parsed.topic_partition.topic]) for path, parsed in self._found.items()]
@@ -136,6 +137,14 @@ class Loading:
             logger.info("loading %s from %s, which was shut down cleanly", amount(self._total, "log"), path)
         else:
             logger.warning("recovering %s of %s, which was not shut down cleanly", amount(self._total, "log"), path)
+
+    def _report_lost(self) -> None:
+        """After a clean shutdown every log that has a recovery point has a directory."""
+        there = {parsed.topic_partition for parsed in self._found.values()}
+        for topic_partition, offset in self._recovery_points.items() if self.directory.was_clean else ():
+            if offset and topic_partition not in there:
+                what = f"its recovery point says that it had records up to offset {offset - 1}"
+                logger.error("%s has no directory for %s: %s", self.directory.path, topic_partition, what)
 
     def _open(self, path: str, parsed: PartitionDirectory, config: LogConfig) -> None:
         if self.error is not None:

@@ -18,7 +18,7 @@ from txbroker.log.disk import Disk
 from txbroker.logtools.bounded_read import read_small
 from txbroker.logtools.findings import Findings, Remedy
 from txbroker.logtools.log_paths import DataDirectory
-from txbroker.names import TopicPartition
+from txbroker.names import TopicPartition, partition_directory
 
 CHECKPOINTS = (RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS, CLEANER_OFFSETS)
 
@@ -52,7 +52,16 @@ class Checkpoints:
                 end = ends.get(topic_partition)
                 if end is not None and offset > end:
                     problem = f"{topic_partition}: the {_MEANINGS[name]} {offset} is above the log end offset {end}"
+                    if name in (RECOVERY_POINTS, HIGH_WATERMARKS):
+                        problem += f": the records from offset {end} to {offset - 1} are missing"
                     findings.fault(f"{self._data.path}/{name}", problem, Remedy.REWRITE_CHECKPOINT)
+
+    def check_directories(self, disk: Disk, findings: Findings) -> None:
+        """After a clean shutdown every log that has a recovery point has a directory."""
+        for topic_partition, offset in self.offsets.get(RECOVERY_POINTS, {}).items():
+            path = f"{self._data.path}/{partition_directory(topic_partition)}"
+            if offset and not disk.is_directory(path):
+                findings.fault(path, f"it is missing: {RECOVERY_POINTS} says that the log had records up to offset {offset - 1}")
 
 
 def check_directory(data: DataDirectory, findings: Findings) -> None:

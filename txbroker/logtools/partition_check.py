@@ -15,6 +15,7 @@ from txbroker.log.recovery import first_offset_of
 from txbroker.log.scan import Entry
 from txbroker.logtools.bounded_read import read_small
 from txbroker.logtools.findings import Findings, Remedy
+from txbroker.logtools.gap_check import GapCheck, missing_text
 from txbroker.logtools.kraft_snapshot import check_metadata_snapshot
 from txbroker.logtools.partition_files import find_files
 from txbroker.logtools.producer_checks import ProducerTracker, check_snapshot, check_txn_index
@@ -29,7 +30,7 @@ TRIES = 3
 class PartitionReport:
     """The result of checking a partition. `end_offset`: one above the last valid record, as after a repair.
 
-    `swaps`: there are `.swap` files, which a broker must swap in first.
+    `swaps`: there are `.swap` files, which a broker must swap in first. `unread`: the disk failed, and nothing is known.
     """
 
     directory: str
@@ -39,6 +40,7 @@ class PartitionReport:
     segments: list[SegmentFacts] = field(default_factory=list)
     findings: Findings = field(default_factory=Findings)
     swaps: bool = False
+    unread: bool = False
 
     @property
     def size(self) -> int:
@@ -57,9 +59,22 @@ class PartitionReport:
 
 
 class PartitionCheck:
-    """`live`: a broker is using the directory; `clean`: the last one shut down cleanly. Nothing is changed."""
+    """`live`: a broker is using the directory; `clean`: the last one shut down cleanly; `cleaned`: the log was compacted.
 
-    def __init__(self, disk: Disk, directory: str, topic_partition: TopicPartition, *, live: bool, clean: bool, advance: Advance) -> None:
+    Nothing is changed.
+    """
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        topic_partition: TopicPartition,
+        *,
+        live: bool,
+        clean: bool,
+        advance: Advance,
+        cleaned: bool = False,
+    ) -> None:
         self._disk = disk
         self._directory = directory
         self._live = live
@@ -69,14 +84,14 @@ class PartitionCheck:
         self._findings = self._report.findings
         self._tracker = ProducerTracker(topic_partition)
         self._epochs = _EpochCheck()
+        self._gaps = GapCheck(disk, directory, has_gaps=cleaned)
 
     def run(self) -> PartitionReport:
         """StorageError when the disk cannot be read."""
         files = find_files(self._disk, self._directory)
         self._report.swaps = files.swaps
         self._note_leftovers(files.leftovers)
-        for offset, suffix in files.orphans:
-            self._findings.fault(file_path(self._directory, offset, suffix), "it has no log file", Remedy.SET_ASIDE)
+        self._gaps.has_gaps = self._gaps.has_gaps or files.repaired
         self._epochs.load(self._disk, self._directory)
         snapshots = set(files.snapshots)
         self._report.start_offset = self._report.end_offset = files.logs[0] if files.logs else 0
@@ -87,8 +102,11 @@ class PartitionCheck:
                 snapshots.discard(base_offset)
                 self._check_snapshot(base_offset)
             self._check_segment(base_offset, limit)
-        for offset in sorted(snapshots):
+        lost = self._gaps.finish(self._findings, files)
+        for offset in sorted(snapshots - lost):
             self._check_snapshot(offset, stray=offset not in (self._report.end_offset, max(snapshots)))
+        if files.logs and not self._live and not any(base < files.logs[0] for base in files.deleted):
+            self._epochs.check_start(files.logs[0])
         self._epochs.finish(self._findings, self._report.end_offset)
         self._check_metadata(files.metadata)
         for name in files.metadata_snapshots:
@@ -110,6 +128,7 @@ class PartitionCheck:
         """A valid batch, in order (`BatchObserver`)."""
         self._tracker.batch(entry)
         self._epochs.batch(entry)
+        self._gaps.batch(entry)
 
     # Segments
 
@@ -137,8 +156,10 @@ class PartitionCheck:
         self._findings.extend(found.kept)
         if facts is None:
             self._findings.note(file_path(self._directory, base_offset, LOG), "a running broker has deleted or replaced it")
+            self._gaps.has_gaps = True  # not by a loss
             return
         self._report.segments.append(facts)
+        self._gaps.segment(facts)
         self._report.end_offset = max(self._report.end_offset, facts.next_offset)
         if facts.damages:
             self._tracker.lost = True
@@ -228,6 +249,12 @@ class _EpochCheck:
             self._problem = f"it has epoch {self._epochs[at]} for offset {offset}, but the batch has {epoch}"
         elif at < 0 and (not self._epochs or epoch > self._epochs[0]):
             self._problem = f"it lacks epoch {epoch} of the batch at offset {offset}"
+
+    def check_start(self, start_offset: int) -> None:
+        """The first segment begins at `start_offset`, which is where the first epoch may begin at the earliest."""
+        if not self._problem and self._starts and self._starts[0] < start_offset:
+            what = f"but the first segment begins at {start_offset}: {missing_text(self._starts[0], start_offset)}"
+            self._problem = f"epoch {self._epochs[0]} begins at offset {self._starts[0]}, {what}"
 
     def finish(self, findings: Findings, end_offset: int) -> None:
         """Report the problem, at the end of the log."""

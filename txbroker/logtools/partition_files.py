@@ -17,13 +17,18 @@ UNFINISHED_REPAIR = ".being-repaired"
 
 @dataclass(slots=True)
 class PartitionFiles:
-    """The files of one partition by kind. `logs`: base offsets, ascending. `swaps`: there are `.swap` files of segments."""
+    """The files of one partition by kind. `logs`: base offsets, ascending. `swaps`: there are `.swap` files of segments.
+
+    `repaired`: there are backups of a repair.
+    """
 
     logs: list[int] = field(default_factory=list)
     indexes: list[tuple[int, str]] = field(default_factory=list)  # base offset, suffix
     snapshots: list[int] = field(default_factory=list)
     metadata_snapshots: list[str] = field(default_factory=list)
     leftovers: list[tuple[str, str]] = field(default_factory=list)  # name, description
+    deleted: set[int] = field(default_factory=set)  # base offsets of segments that are being deleted
+    repaired: bool = False
     swaps: bool = False
     leader_epochs: bool = False
     metadata: bool = False
@@ -58,6 +63,8 @@ def find_files(disk: Disk, directory: str) -> PartitionFiles:
         if mark:
             if suffix in (LOG, *INDEX_SUFFIXES, SNAPSHOT):
                 found.leftovers.append((name, _LEFT.get(mark, "is written by the log cleaner, or was left by one that was interrupted")))
+                if mark == DELETED and suffix == LOG:
+                    found.deleted.add(offset)
                 found.swaps = found.swaps or (mark == SWAP and suffix == LOG)
         elif suffix == LOG:
             found.logs.append(offset)
@@ -76,6 +83,7 @@ def _note_other(found: PartitionFiles, name: str) -> None:
     elif METADATA_SNAPSHOT.fullmatch(name):
         found.metadata_snapshots.append(name)
     elif SAVED.fullmatch(name):
+        found.repaired = True
         found.leftovers.append((name, "is a backup of a repair: remove it when it is no longer needed"))
     elif name.endswith(UNFINISHED_REPAIR):
         found.leftovers.append((name, "was left by a repair that was interrupted"))

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from txbroker.errors import CorruptRecords, StorageError
 from txbroker.log import file_names, meta_properties
-from txbroker.log.checkpoints import MalformedCheckpoint, parse_offsets
+from txbroker.log.checkpoints import CLEANER_OFFSETS, MalformedCheckpoint, parse_offsets
 from txbroker.log.disk import Disk
 from txbroker.log.leader_epochs import parse_epochs
 from txbroker.log.partition_metadata import read_topic_id
@@ -46,9 +46,11 @@ def verify(disk: Disk, found: Survey, advance: Advance) -> Verified:
         ends = {
             place.topic_partition: report.end_offset
             for place, report in zip(found.partitions, verified.partitions, strict=True)
-            if place.data is data and report.segments
+            if place.data is data and not report.unread and (report.segments or not place.live)
         }
         known.check(ends, findings)
+        if data.clean and not data.live:
+            known.check_directories(disk, findings)
     for path in found.files:
         verify_file(disk, path, findings, advance)
     return verified
@@ -56,11 +58,18 @@ def verify(disk: Disk, found: Survey, advance: Advance) -> Verified:
 
 def check_partition(disk: Disk, place: PartitionPlace, advance: Advance) -> PartitionReport:
     """Check one partition. If it cannot be read, that is a fault of this partition, and the others are checked."""
-    check = PartitionCheck(disk, place.path, place.topic_partition, live=place.live, clean=place.clean, advance=advance)
     try:
-        return check.run()
+        return PartitionCheck(
+            disk,
+            place.path,
+            place.topic_partition,
+            live=place.live,
+            clean=place.clean,
+            advance=advance,
+            cleaned=place.data is not None and place.topic_partition in Checkpoints(disk, place.data).offsets.get(CLEANER_OFFSETS, {}),
+        ).run()
     except StorageError as error:
-        report = PartitionReport(place.path, place.topic_partition)
+        report = PartitionReport(place.path, place.topic_partition, unread=True)
         report.findings.fault(place.path, f"it cannot be checked: {error}")
         return report
 
