@@ -15,6 +15,7 @@ from txbroker.config.environment import NO_ENVIRONMENT, FirstTopic, derived_list
 from txbroker.config.listeners import parse_listeners
 from txbroker.config.load import InvalidConfig, load_broker_config
 from txbroker.config.properties import MalformedProperties, Property, parse_overrides, parse_properties
+from txbroker.config.providers import expand
 from txbroker.config.resolve import BrokerConfig
 from txbroker.errors import ConfigError, StartError
 
@@ -32,7 +33,8 @@ class Startup:
 
 
 def read_startup(files: Sequence[str], overrides: Sequence[str], *, environment: bool = False) -> Startup:
-    """Read files, `KAFKA_...` variables (if `environment`) and KEY=VALUE overrides. `${env:NAME}` in values is always expanded.
+    """Read files, `KAFKA_...` variables (if `environment`) and KEY=VALUE overrides. `${env:NAME}` in values is always expanded, and the
+    variables of Kafka's providers of files if `config.providers` names them.
 
     InvalidConfig with all problems, a sentence each that names the place; ConfigError for a file that cannot be read.
     """
@@ -52,6 +54,7 @@ def read_startup(files: Sequence[str], overrides: Sequence[str], *, environment:
     variables = parse_environment(os.environ) if environment else NO_ENVIRONMENT
     properties |= variables.properties
     take(partial(parse_overrides, overrides, os.environ))
+    take(partial(expand, dict(properties), _bounded))
     if environment:
         properties |= derived_listeners(properties)
     try:
@@ -64,10 +67,15 @@ def read_startup(files: Sequence[str], overrides: Sequence[str], *, environment:
     return Startup(config, variables.cluster_id, variables.topics, warnings)
 
 
+def _bounded(path: str) -> bytes:
+    """The content of a file, up to one byte more than the maximum; OSError."""
+    with open(path, "rb") as file:
+        return file.read(FILE_BYTES_MAX + 1)
+
+
 def _content(path: str) -> bytes:
     try:
-        with open(path, "rb") as file:
-            data = file.read(FILE_BYTES_MAX + 1)
+        data = _bounded(path)
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}; correct --config") from error
     if len(data) > FILE_BYTES_MAX:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.commands import run
 from tests.log.support import append, rows
 from tests.service.whole_broker import WholeBroker
 from txbroker.cluster.tree.sqlite import FILE_NAME
@@ -171,3 +172,18 @@ def test_a_replica_whose_log_is_another_topics_has_no_leader(root: Path) -> None
     assert broker.broker._status.why_not_ready() == problem
     broker.stop()
     assert (log / "00000000000000000000.log").stat().st_size > 0
+
+
+def test_what_is_left_after_the_disk_with_the_metadata_was_replaced(root: Path) -> None:
+    """The message names the command, and after it the partitions that are left have their records."""
+    left = [int(path.name.rpartition("-")[2]) for path in (root / "second").iterdir() if path.name.startswith(f"{TOPIC}-")]
+    assert 0 < len(left) < PARTITIONS
+    shutil.rmtree(root / "first")
+    (root / "first").mkdir()
+    with pytest.raises(StartError, match=r"second has logs, such as .* with `txbroker import` \(also logs of txbroker\)"):
+        WholeBroker([root / "first", root / "second"], *SETTINGS)
+    run("import", "--log-dirs", f"{root / 'first'},{root / 'second'}", "--topic-config", "*:retention.ms=-1", "--yes")
+    broker = WholeBroker([root / "first", root / "second"], *SETTINGS)
+    for partition in left:
+        assert [value for _, _, _, value in rows(broker.log(TOPIC, partition))] == WRITTEN[0]
+    broker.stop()

@@ -65,7 +65,7 @@ def read_static(properties: Properties) -> StaticConfig:
     return StaticConfig(values, origins, unknown, tuple(_warnings(values, origins, unknown)))
 
 
-# Declares the provider of ${env:...}, which is built in here.
+# Declares the providers of ${env:...} and ${file:...} (config/providers.py).
 _QUIET_PREFIX = "config.providers"
 _LISTENER_PREFIX = "listener.name."
 _KRAFT_PREFIXES = ("process.roles", "controller.quorum.", "metadata.", "broker.session.", "broker.heartbeat.", "initial.broker.",
