@@ -1,4 +1,4 @@
-"""Compiles one module of the hot path, if Cython and a C compiler are installed. Everything else is in setup.cfg.
+"""Compiles one module of the hot path, if Cython and a C compiler are installed, and writes the commit. Everything else is in setup.cfg.
 
 Without them, or with TXBROKER_COMPILE=0 in the environment, the installation is pure Python: the same behaviour, but slower.
 """
@@ -6,8 +6,13 @@ Without them, or with TXBROKER_COMPILE=0 in the environment, the installation is
 from __future__ import annotations
 
 import os
+import runpy
+from pathlib import Path
+from typing import Any
 
 from setuptools import Extension, setup
+from setuptools.command.build_py import build_py
+from setuptools.command.sdist import sdist
 
 COMPILED = {"txbroker.wire.record_loops": "txbroker/wire/record_loops.py"}
 
@@ -29,4 +34,29 @@ def extensions() -> list[Extension]:
     return made
 
 
-setup(ext_modules=extensions())
+def write_commit(package: Path) -> None:
+    """Write the commit into a built package, if it is known. TXBROKER_COMMIT: for builds outside of git, such as the image's."""
+    source = runpy.run_path(str(Path(__file__).parent / "txbroker" / "build_info.py"))
+    commit = os.environ.get("TXBROKER_COMMIT") or source["commit"]()
+    if commit != source["UNKNOWN"]:
+        (package / source["COMMIT_FILE"]).write_text(f"{commit}\n")
+
+
+class BuildPackage(build_py):
+    """Adds the commit to the wheel. An editable installation finds it in the checkout."""
+
+    def run(self) -> None:
+        super().run()
+        if not self.editable_mode:
+            write_commit(Path(self.build_lib) / "txbroker")
+
+
+class SourceDistribution(sdist):
+    """Adds the commit to the sdist."""
+
+    def make_release_tree(self, base_dir: Any, files: Any) -> None:
+        super().make_release_tree(base_dir, files)
+        write_commit(Path(base_dir) / "txbroker")
+
+
+setup(ext_modules=extensions(), cmdclass={"build_py": BuildPackage, "sdist": SourceDistribution})

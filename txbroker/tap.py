@@ -9,6 +9,7 @@ import atexit
 import contextlib
 import logging
 import os
+import platform
 import resource
 import socket
 import sys
@@ -29,7 +30,9 @@ from twisted.python.logfile import LogFile
 from twisted.python.threadpool import ThreadPool
 
 from txbroker import __version__, log_output
+from txbroker.build_info import version_text
 from txbroker.child_processes import InputEnd
+from txbroker.config.origins import changed_settings
 from txbroker.config.resolve import BrokerConfig
 from txbroker.errors import StartError, StartInterrupted
 from txbroker.garbage_collection import GarbageCollection
@@ -82,7 +85,7 @@ class Options(usage.Options):
 
     def opt_version(self) -> None:
         """Print the version and exit."""
-        print(f"txbroker {__version__}")
+        print(f"txbroker {version_text(__version__)}")
         sys.exit(0)
 
     def postOptions(self) -> None:
@@ -159,9 +162,12 @@ class BrokerService(Service):
         _raise_file_limit()
         self._remove_ready_file()
         self._supervisor.starting()
+        config = self._startup.config
+        python = platform.python_version()
+        log.info("txbroker %s, Python %s, process %d: starting", version_text(__version__), python, os.getpid())
+        log.info("settings that differ from the defaults: %s", ", ".join(changed_settings(config)) or "none")
         for warning in self._startup.warnings:
             log.warning("%s", warning)
-        config = self._startup.config
         self._broker = Broker(
             config,
             _world(self._reactor, config, self._garbage_collection),

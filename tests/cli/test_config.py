@@ -128,8 +128,9 @@ def test_errors_are_those_of_a_start(
 def test_a_check_prints_warnings_and_that_a_broker_would_start(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["config", "--check", "--config", file.name]) == 0
     ended = capsys.readouterr()
-    assert ended.out == "A broker would start with this configuration, with 1 warning.\n"
-    assert ended.err.count("\n") == 1
+    assert ended.out == "A broker would start with this configuration, with 2 warnings.\n"
+    assert ended.err.count("\n") == 2
+    assert "PLAINTEXT://:9092 is on all addresses" in ended.err
     assert main(["config", "--check", "--json", "--config", "nowhere"]) == 1
     (error,) = json.loads(capsys.readouterr().out)["errors"]
     assert error.startswith("nowhere cannot be read")

@@ -115,6 +115,30 @@ def test_without_compiling_the_wheel_is_for_every_platform(built: Path, tmp_path
     assert not [name for name in packed(wheel) if name.endswith(".so")]
 
 
+def test_wheel_and_sdist_name_the_commit(built: Path, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    shutil.copytree(built / "source", source, ignore=shutil.ignore_patterns("build", "*.so"))
+    environment = {**CLEAN_ENVIRONMENT, "TXBROKER_COMPILE": "0"}
+    identity = ("git", "-c", "user.name=t", "-c", "user.email=t@example.org")
+    run("git", "init", "-q", cwd=source)
+    run(*identity, "commit", "-q", "--allow-empty", "-m", "one", cwd=source)
+    commit = run("git", "rev-parse", "HEAD", cwd=source)
+    run(sys.executable, "-c", f"import setuptools.build_meta as backend; backend.build_sdist({str(tmp_path)!r})", cwd=source)
+    (sdist,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        archive.extractall(tmp_path / "unpacked")
+    (unpacked,) = (tmp_path / "unpacked").iterdir()
+    wheel_of = (sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w")
+    for name, place, given, expected in (
+        ("checkout", source, {}, commit),
+        ("sdist", unpacked, {}, commit),
+        ("image", source, {"TXBROKER_COMMIT": "a" * 40}, "a" * 40 + "\n"),
+    ):
+        run(*wheel_of, tmp_path / name, ".", cwd=place, environment={**environment, **given})
+        (wheel,) = (tmp_path / name).glob("*.whl")
+        assert zipfile.ZipFile(wheel).read("txbroker/_commit.txt").decode() == expected
+
+
 def test_a_compiler_that_fails_does_not_prevent_the_installation(built: Path, tmp_path: Path) -> None:
     command = (sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", tmp_path, ".")
     shutil.copytree(built / "source", tmp_path / "source", ignore=shutil.ignore_patterns("build", "*.so"))

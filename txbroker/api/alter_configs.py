@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from twisted.internet.defer import Deferred
 
+from txbroker.api.admin_log import RecordedChange
 from txbroker.api.config_resources import ConfigResources
 from txbroker.api.request_context import RequestContext
 from txbroker.api.topic_operations import TopicOperations, parse_operation
@@ -53,7 +54,7 @@ class _Alterer:
         self._admin = admin
         self._operations = operations
 
-    async def alter(self, alterations: Sequence[_Alteration], validate_only: bool) -> list[dict[str, Any]]:
+    async def alter(self, alterations: Sequence[_Alteration], validate_only: bool, context: RequestContext) -> list[dict[str, Any]]:
         """Alter all resources at the same time. The fields of each one's response.
 
         A resource that is named more than once is not changed (Kafka's ConfigAdminManager).
@@ -62,14 +63,18 @@ class _Alterer:
         errors = await together(
             [
                 Deferred.fromCoroutine(
-                    self._alter(each, validate_only, unique=named[each.resource.resource_type, each.resource.resource_name] == 1)
+                    self._alter(
+                        each, validate_only, context, unique=named[each.resource.resource_type, each.resource.resource_name] == 1
+                    )
                 )
                 for each in alterations
             ]
         )
         return [_fields(each.resource, error) for each, error in zip(alterations, errors, strict=True)]
 
-    async def _alter(self, alteration: _Alteration, validate_only: bool, *, unique: bool) -> BrokerError | None:
+    async def _alter(
+        self, alteration: _Alteration, validate_only: bool, context: RequestContext, *, unique: bool
+    ) -> BrokerError | None:
         resource, changes, compute = alteration
         try:
             if not unique:
@@ -81,7 +86,9 @@ class _Alterer:
             elif validate_only:
                 compute(entity, await self._admin.read(entity))
             else:
-                await self._admin.change(entity, partial(compute, entity))
+                change = RecordedChange(partial(compute, entity))
+                await self._admin.change(entity, change)
+                change.log(entity, context)
         except BrokerError as error:
             return error
         return None
@@ -112,7 +119,7 @@ class AlterConfigsHandler:
             values = [(config.name, config.value) for config in resource.configs]
             changes = [Change(name, Operation.SET, value) for name, value in values]
             alterations.append(_Alteration(resource, changes, partial(self._replaced, values)))
-        return Deferred.fromCoroutine(self._alterer.alter(alterations, request.validate_only)).addCallback(_response)
+        return Deferred.fromCoroutine(self._alterer.alter(alterations, request.validate_only, context)).addCallback(_response)
 
     def _replaced(self, values: list[tuple[str, str | None]], entity: Entity, _: Mapping[str, str]) -> dict[str, str]:
         if entity.type == TOPIC_TYPE:
@@ -143,7 +150,7 @@ class IncrementalAlterConfigsHandler:
         for resource in request.resources:
             changes = [Change(config.name, config.config_operation, config.value) for config in resource.configs]
             alterations.append(_Alteration(resource, changes, partial(self._changed, changes)))
-        return Deferred.fromCoroutine(self._alterer.alter(alterations, request.validate_only)).addCallback(_incremental_response)
+        return Deferred.fromCoroutine(self._alterer.alter(alterations, request.validate_only, context)).addCallback(_incremental_response)
 
     def _changed(self, changes: list[Change], entity: Entity, before: Mapping[str, str]) -> dict[str, str]:
         if entity.type == TOPIC_TYPE:

@@ -6,10 +6,12 @@ Any broker serves them, as Kafka's do with ZooKeeper. The quotas take effect at 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from twisted.internet.defer import Deferred
 
+from txbroker.api.admin_log import RecordedChange
 from txbroker.api.request_context import RequestContext
 from txbroker.client_quotas.entities import NAME_LENGTH_MAX, QuotaEntity, decoded, encoded, entity_of
 from txbroker.client_quotas.quotas import CONSUMER_RATE, KINDS, PRODUCER_RATE
@@ -70,9 +72,9 @@ class AlterClientQuotasHandler:
         self._admin = admin
 
     def __call__(self, request: AlterClientQuotasRequest, context: RequestContext) -> Deferred[AlterClientQuotasResponse]:
-        return Deferred.fromCoroutine(self._alter(request))
+        return Deferred.fromCoroutine(self._alter(request, context))
 
-    async def _alter(self, request: AlterClientQuotasRequest) -> AlterClientQuotasResponse:
+    async def _alter(self, request: AlterClientQuotasRequest, context: RequestContext) -> AlterClientQuotasResponse:
         results = []
         for entry in request.entries:
             error = None
@@ -80,7 +82,9 @@ class AlterClientQuotasHandler:
                 entity = _entity([(part.entity_type, part.entity_name) for part in entry.entity])
                 changes = _changes(entry.ops)
                 if not request.validate_only:
-                    await self._admin.change(entity.node, lambda before, changes=changes: _changed(before, changes))  # type: ignore[misc]
+                    change = RecordedChange(partial(_changed, changes))
+                    await self._admin.change(entity.node, change)
+                    change.log(entity.node, context)
             except BrokerError as failure:
                 error = failure
             results.append(_result(entry, error))
@@ -186,7 +190,7 @@ def _text(key: str, value: float) -> str:
     return str(whole)
 
 
-def _changed(before: Mapping[str, str], changes: Mapping[str, str | None]) -> dict[str, str]:
+def _changed(changes: Mapping[str, str | None], before: Mapping[str, str]) -> dict[str, str]:
     """All else that a user's node has, such as credentials, stays."""
     merged: dict[str, str | None] = {**before, **changes}
     return {key: value for key, value in merged.items() if value is not None}

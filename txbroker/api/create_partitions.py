@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from twisted.internet.defer import Deferred
 
+from txbroker.api.admin_log import partitions_added
 from txbroker.api.request_context import RequestContext
 from txbroker.api.topic_waiting import TopicWaiting
 from txbroker.cluster.topics import TopicAdmin
@@ -35,9 +36,9 @@ class CreatePartitionsHandler:
 
     def __call__(self, request: CreatePartitionsRequest, context: RequestContext) -> Deferred[CreatePartitionsResponse]:
         self._check_controller()
-        return Deferred.fromCoroutine(self._create(request))
+        return Deferred.fromCoroutine(self._create(request, context))
 
-    async def _create(self, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
+    async def _create(self, request: CreatePartitionsRequest, context: RequestContext) -> CreatePartitionsResponse:
         named = Counter(topic.name for topic in request.topics)
         results: dict[str, CreatePartitionsTopicResult] = {}
         counts: dict[str, int] = {}
@@ -47,6 +48,8 @@ class CreatePartitionsHandler:
                 if named[topic.name] > 1:
                     raise BrokerError(ErrorCode.INVALID_REQUEST, f"Topic '{topic.name}' is in the request more than once.")
                 await self._admin.create_partitions(topic.name, topic.count, _assignments(topic), validate_only=request.validate_only)
+                if not request.validate_only:
+                    partitions_added(topic.name, topic.count, context)
                 counts[topic.name] = topic.count
             except BrokerError as error:
                 result.error_code, result.error_message = error.code, error.message

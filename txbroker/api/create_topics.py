@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from twisted.internet.defer import Deferred
 
+from txbroker.api.admin_log import topic_created
 from txbroker.api.request_context import RequestContext
 from txbroker.api.topic_waiting import TopicWaiting
 from txbroker.cluster.topics import PARTITIONS_MAX, CreatedTopic, NewTopic, TopicAdmin
@@ -52,9 +53,9 @@ class CreateTopicsHandler:
         count = sum(len(topic.assignments) or (topic.num_partitions if topic.num_partitions > 0 else default) for topic in request.topics)
         if count > PARTITIONS_MAX:
             raise BrokerError(ErrorCode.POLICY_VIOLATION, f"The request has {amount(count, 'partition')}; the limit is {PARTITIONS_MAX:,}.")
-        return Deferred.fromCoroutine(self._create(request))
+        return Deferred.fromCoroutine(self._create(request, context))
 
-    async def _create(self, request: CreateTopicsRequest) -> CreateTopicsResponse:
+    async def _create(self, request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
         named = Counter(topic.name for topic in request.topics)
         results: dict[str, CreatableTopicResult] = {}
         counts: dict[str, int] = {}
@@ -67,6 +68,8 @@ class CreateTopicsHandler:
             except BrokerError as error:
                 results[topic.name] = _failure(topic.name, error)
                 return
+            if not request.validate_only:
+                topic_created(created.name, created.partition_count, created.replication_factor, created.configs, context)
             results[topic.name] = self._result(created)
             counts[topic.name] = created.partition_count
 

@@ -58,6 +58,11 @@ class RequestContext:
         return RequestContext(self.api_key, self.api_version, correlation_id, self.client_id, self.session)
 
     @property
+    def sender(self) -> str:
+        """Who has sent it, for the log: principal, client id and address."""
+        return f"{self.session.principal} (client id {self.client_id or ''!r}, {self.session.peer_host})"
+
+    @property
     def peer_host(self) -> str:
         return self.session.peer_host
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from twisted.internet.defer import Deferred
 
+from txbroker.api.admin_log import topic_created
 from txbroker.api.topic_waiting import TopicWaiting
 from txbroker.cluster.topics import NewTopic, TopicAdmin
 from txbroker.errors import BrokerError, ErrorCode
@@ -119,11 +120,13 @@ class TopicCreation:
     async def _make(self, topic: NewTopic) -> int:
         """The number of partitions to wait for."""
         try:
-            return (await self._admin.create(topic)).partition_count
+            created = await self._admin.create(topic)
         except BrokerError as error:
             if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise
             return 1  # another request has created it meanwhile
+        topic_created(created.name, created.partition_count, created.replication_factor, created.configs, None)
+        return created.partition_count
 
     def _ready(self, creations: Mapping[str, _Creation]) -> Deferred[bool]:
         """Fires with True when each of these topics has failed or has leaders; with False after WAIT_MS."""

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from txbroker import __version__
+from txbroker.build_info import version_text
 from txbroker.cli.arguments import Parser
 from txbroker.client.client_errors import ClientError
 from txbroker.console.failures import FAILED, INTERRUPTED, USAGE, BadUsage, CommandFailed, client_failure, complain, complain_as_json
@@ -74,7 +75,7 @@ REMOVED_FLAGS = {
 def build_parser(command: str | None = None) -> argparse.ArgumentParser:
     """The parser of all commands, or of one."""
     parser = Parser(prog="txbroker", description=DESCRIPTION, epilog=EPILOG)
-    parser.add_argument("--version", action="version", version=f"txbroker {__version__}")
+    parser.add_argument("--version", action="version", version=f"txbroker {version_text(__version__)}")
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", dest="name")
     for name in COMMANDS if command is None else [command]:
         import_module(f"txbroker.cli.{COMMANDS[name]}").add_parser(subparsers)

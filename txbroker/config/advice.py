@@ -15,6 +15,13 @@ def advice(config: BrokerConfig, listeners: Listeners) -> Iterator[str]:
     if listeners.unopened:
         names = ", ".join(str(listener) for listener in listeners.unopened)
         yield f"{config.static.place(['controller.listener.names'])}{names} is not opened: this broker has no KRaft controller"
+    everywhere = [str(listener) for listener in listeners.bound if listener.wildcard]
+    if everywhere:
+        place = config.static.place(["listeners"])
+        yield (
+            f"{place}{' and '.join(everywhere)} {'is' if len(everywhere) == 1 else 'are'} on all addresses, without TLS, SASL and "
+            "ACLs: every host that reaches the port can read and write; name one address in listeners, or restrict the port by a firewall"
+        )
     voters = config.list("controller.quorum.voters")
     if len(voters) > 1:
         place = config.static.place(["controller.quorum.voters"])

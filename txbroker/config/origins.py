@@ -40,6 +40,16 @@ def rows(config: BrokerConfig, *, everything: bool = False) -> list[Row]:
     return sorted(shown + unknown)
 
 
+def changed_settings(config: BrokerConfig) -> list[str]:
+    """KEY=VALUE of each static value that is not the default, by key; secrets, and values of unknown keys, are hidden."""
+    known = [
+        f"{name}={HIDDEN if key.sensitive else key.format(value)}"
+        for name, value in config.static.values.items()
+        if value != (key := BROKER_KEYS[name]).default
+    ]
+    return sorted([*known, *(f"{name}={HIDDEN}" for name in config.static.unknown)])
+
+
 def _row(config: BrokerConfig, key: Key) -> Row:
     found = next(config.found(key.name), None)
     value = config.value(key.name)

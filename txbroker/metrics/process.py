@@ -9,6 +9,7 @@ from prometheus_client.core import Metric
 
 from txbroker import __version__
 from txbroker.broker.world import Instruments
+from txbroker.build_info import commit
 from txbroker.log.os_disk import SYNCS_KEPT
 from txbroker.metrics.families import Piece, Sample, counters, gauge, gauges, labels, quantiles, untyped
 from txbroker.metrics.reactor_load import SAMPLES_KEPT, ReactorLoad
@@ -74,5 +75,6 @@ def syncs(instruments: Instruments) -> Iterator[Piece]:
 
 
 def build() -> Iterator[Piece]:
-    """The version."""
-    return gauges("txbroker_build_info", "Version of txbroker", [(labels(version=__version__), 1)])
+    """The version and the commit."""
+    documentation = "Version of txbroker, and the commit that it was built from (unknown: neither git nor the build says it)"
+    return gauges("txbroker_build_info", documentation, [(labels(version=__version__, commit=commit()), 1)])
