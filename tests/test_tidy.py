@@ -32,7 +32,8 @@ RANKS = {
 WITHOUT_TWISTED = ("wire", "log", "client", "errors", "names", "clock", "backoff", "config", "console", "spark")
 TWISTED_CLIENT = "txbroker.client.twisted_connection"  # the brokers' own connections
 # The places that ARCHITECTURE.md marks: they touch the operating system, the real reactor, the clock or chance.
-OUTSIDE = ("tap.py", "build_info.py", "signals.py", "startup.py", "supervisor.py", "cleaner_process.py", "guard_process.py", "garbage_collection.py",
+OUTSIDE = ("build_info.py", "tap.py", "signals.py", "startup.py", "supervisor.py", "cleaner_process.py", "guard_process.py",
+           "garbage_collection.py",
            "child_processes.py", "broker_processes.py", "tree_process.py", "__main__.py", "cli/", "console/", "spark/", "transport/",
            "client/blocking_connection.py", "client/coordinator_connection.py", "client/pipelined_connection.py",
            "client/topic_metadata.py", "client/topic_reader.py", "log/os_disk.py", "log/cleaner/worker.py",
