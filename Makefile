@@ -15,7 +15,7 @@ export TXBROKER_TEST_CACHE ?= $(CURDIR)/.cache
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv run test test-all unit sim sim-bugs prepare lint generated fuzz crash chaos crash-transactions crash-mirror crash-spark damage failovers soak overload bench bench-pipeline bench-cluster bench-processes scale profile compat compat-cluster demo demo-spark docs clean
+.PHONY: help venv run test test-all changed unit sim sim-bugs prepare lint generated fuzz crash chaos crash-transactions crash-mirror crash-spark damage failovers soak overload bench bench-pipeline bench-cluster bench-processes scale profile compat compat-cluster demo demo-spark docs clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -74,6 +74,12 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --max-worker-re
 
 test: prepare  ## run the short tier of the tests, five minutes: after every change (WORKERS=2 ARGS=...)
 	@$(PYTEST) -m 'not extended' --durations=15 $(ARGS)
+
+# The commit, or branch, that a change is compared with.
+REV ?= main
+
+changed: $(VENV)/.installed-tests  ## run the tests of the packages that a change touches, by the imports of the tests (REV=main ARGS=...)
+	@files=$$($(BIN)/python -m tests.support.changed $(REV)) && $(PYTEST) $$files $(ARGS)
 
 # What `test` has run is left out with EXCEPT=test.
 EXCEPT ?=
