@@ -58,6 +58,7 @@ def test_a_missing_segment_between_others_is_a_fault(tmp_path: Path, count: int)
     if count < len(FILES):
         repair(data)
         assert faults(data) == [], "what is left of it was renamed"
+        assert [path.name for path in gone.parent.glob(f"{gone.stem}*") if not path.name.endswith(".set-aside")] == []
     assert not gone.exists()
 
 

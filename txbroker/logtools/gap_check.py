@@ -59,13 +59,11 @@ class GapCheck:
             shown = [offset for offset in files.snapshots if start <= offset < end and offset not in files.deleted]
             text = missing_text(start, end)
             orphaned.update(dict.fromkeys(indexed, text))
-            if self.has_gaps:
-                continue
             for offset in shown:
-                if offset not in orphans.bases:
+                if offset in indexed or not self.has_gaps:
                     findings.fault(file_path(self._directory, offset, SNAPSHOT), f"its segment has no log file: {text}", Remedy.SET_ASIDE)
                     lost.add(offset)
-            if not indexed and not shown:
+            if not indexed and not shown and not self.has_gaps:
                 where = file_path(self._directory, end, LOG)
                 findings.fault(where, f"the segment before it ends at offset {start}: {text}, unless the topic was compacted or mirrored")
         last = self._segments[-1].base_offset if self._segments else -1
