@@ -1,4 +1,4 @@
-"""One partition's log: append, look up, truncate, delete (Kafka's UnifiedLog).
+"""One partition's log: append, look up, delete (Kafka's UnifiedLog). Truncation is in `truncation.py`.
 
 All methods belong to one thread (the reactor's), except `FlushPlan.sync` and the work that is given to `later`, which only use files.
 The high watermark belongs to `cluster/partition.py` and is an argument here.
@@ -7,9 +7,8 @@ The high watermark belongs to `cluster/partition.py` and is an argument here.
 from __future__ import annotations
 
 import logging
-from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import partial
 
 from txbroker.errors import BrokerError, CorruptRecords, ErrorCode, StorageError
@@ -17,20 +16,19 @@ from txbroker.log.cleaner.cleaning_job import LastRecord
 from txbroker.log.disk import Disk
 from txbroker.log.file_names import PARTITION_METADATA
 from txbroker.log.flush import FlushPlan
-from txbroker.log.leader_epochs import NOT_WRITTEN, LeaderEpochs
-from txbroker.log.local_log import LocalLog
+from txbroker.log.leader_epochs import NOT_WRITTEN
 from txbroker.log.log_config import LogConfig
 from txbroker.log.log_results import AbortedTransaction, Appended, AppendedTogether, EpochEnd, Later, Origin, at_once, no_jitter
 from txbroker.log.markers import read_marker
 from txbroker.log.open_segments import OpenSegments
 from txbroker.log.partition_metadata import format_metadata, parse_metadata
 from txbroker.log.producer_recovery import find_batches
-from txbroker.log.producer_replay import replay_batch, replay_range
-from txbroker.log.producer_snapshots import SLICE, Snapshots
-from txbroker.log.producers import ProducerStates
+from txbroker.log.producer_replay import replay_batch
+from txbroker.log.producer_snapshots import SLICE
 from txbroker.log.recovery import Loaded, Loader, first_offset_of, never
 from txbroker.log.retention import expired_segments
 from txbroker.log.segment import Segment
+from txbroker.log.truncation import TruncatableLog
 from txbroker.log.validate import Validated, validate, validate_copied
 from txbroker.names import NULL_TOPIC_ID, TopicPartition, id_to_text
 from txbroker.wire.batch import CONTROL, BatchHeader, stamp
@@ -45,7 +43,7 @@ SEARCHES_MAX = 20  # for batches of producers before a cleaning; each reads up t
 PRODUCER_ID_EXPIRATION_MS = 86_400_000  # Kafka's default of producer.id.expiration.ms
 
 
-class Log(LocalLog):
+class Log(TruncatableLog):
     """A log with its producers, leader epochs and topic id.
 
     Until it is in use (`use`) a worker may append to it, if nothing else does meanwhile: that is how copies are made.
@@ -54,7 +52,7 @@ class Log(LocalLog):
     `first_known`: generation, offset and timestamp of the first record at some time, for expiry (`log_expiry.py`).
     """
 
-    __slots__ = ("_in_use", "_snapshots", "being_cleaned", "first_known", "leader_epochs", "producers", "topic_id")
+    __slots__ = ("_in_use", "being_cleaned", "first_known", "topic_id")
 
     def __init__(
         self,
@@ -69,9 +67,6 @@ class Log(LocalLog):
     ) -> None:
         super().__init__(directory, topic_partition, loaded, disk=disk, config=config, later=later, random_below=random_below)
         self._in_use = False
-        self.leader_epochs: LeaderEpochs = loaded.leader_epochs
-        self.producers: ProducerStates = loaded.producers
-        self._snapshots: Snapshots = loaded.snapshots
         self.being_cleaned = False
         self.first_known = (-1, -1, -1)
         content = disk.read(self._metadata_path)
@@ -410,80 +405,6 @@ class Log(LocalLog):
                     find_batches(state, self.segments)
             for last_offset in state.repeatable_ends(now_ms):
                 yield LastRecord(state.producer_id, state.epoch, last_offset)
-
-    # Truncation
-
-    def truncate_to(self, offset: int) -> bool:
-        """Truncate the log so that it ends at `offset`, or before the batch that holds it; False when it ends there or below already.
-
-        A leader epoch without records at the log's end is removed in any case, as in Kafka: the leader may have another one there.
-        """
-        if offset >= self.log_end_offset:
-            self.leader_epochs.truncate_from_end(offset)
-            return False
-        if offset < self._bases[0]:
-            self.truncate_fully_at(offset, now_ms=self.segments[-1].created_ms)
-            return True
-        at = bisect_right(self._bases, offset) - 1
-        self.generation += 1
-        dropped = self.segments[at + 1 :]
-        if dropped:
-            self._drop_before_writing(dropped, has_records=True)  # had them, if there are none now
-        with self._whole_or_offline(begun=bool(dropped)):
-            found = self.segments[at].find(offset)
-            end = min(offset, found.base_offset) if found is not None else offset
-            if found is not None:
-                self.segments[at].cut_file(found.position)
-        with self._whole_or_offline():
-            if found is not None:
-                self.segments[at].cut_indexes(end)
-            self._end_at(end)
-            self._snapshots.keep_only(lambda snapshot: snapshot <= end)
-            known = self._snapshots.load(self.producers, self.log_start_offset, end, None)
-            replay_range(self.producers, self.segments, known, end)
-        return True
-
-    @contextmanager
-    def _whole_or_offline(self, *, begun: bool = True) -> Iterator[None]:
-        """A truncation that has begun and does not end leaves files that differ from what is known of them: the directory goes offline.
-
-        Without this it would stay online after a lack of space or descriptors.
-        """
-        try:
-            yield
-        except BrokerError as error:
-            if not begun:
-                raise
-            raise StorageError(f"{self.topic_partition} could not be truncated: {error}") from error
-
-    def _drop_before_writing(self, segments: Sequence[Segment], *, has_records: bool) -> None:
-        """Drop segments, durably: after a loss of power they must not follow on what is cut or written next. Few truncations have any.
-
-        After OutOfResources nothing has changed.
-        """
-        self._drop(segments[::-1])  # the last one first: if this is interrupted, the others follow on each other
-        with self._whole_or_offline():
-            if has_records:
-                self._disk.sync(self.directory)
-
-    def _end_at(self, end: int) -> None:
-        self.log_end_offset = end
-        self.log_start_offset = min(self.log_start_offset, end)
-        self.recovery_point = min(self.recovery_point, end)
-        self.leader_epochs.truncate_from_end(end)
-
-    def truncate_fully_at(self, offset: int, *, now_ms: int) -> None:
-        """Remove everything; the empty log starts and ends at `offset`."""
-        self.generation += 1
-        self._drop_before_writing(self.segments, has_records=self.size > 0)
-        with self._whole_or_offline():
-            self._new_segment(offset, now_ms)
-            self._unsynced = {self.directory}
-            self.leader_epochs.clear()
-            self.producers.clear()
-            self._snapshots.keep_only(lambda _: False)
-            self._end_at(offset)
-            self.log_start_offset = offset
 
     # Durability
 
