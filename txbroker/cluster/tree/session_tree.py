@@ -146,7 +146,7 @@ class SessionTree:
         """See `Tree`. No further session is opened."""
         self._closed = True
         self._renewing.cancel()
-        return self.session.close().addCallback(lambda _: self._notify_closed()).addErrback(_over)
+        return self.session.close().addErrback(_over).addCallback(lambda _: self._notify_closed())
 
 
 async def _nothing(_: Tree) -> None:
