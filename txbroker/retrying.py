@@ -1,4 +1,7 @@
-"""Work that is done again until it succeeds: the one loop under sessions, child processes, and observers of the metadata."""
+"""Work that is done again until it succeeds: the one loop under sessions, child processes, and observers of the metadata.
+
+And calls of several observers, of which one that fails must not stop the others.
+"""
 
 from __future__ import annotations
 
@@ -62,3 +65,12 @@ def warning(log: logging.Logger, line: str, *expected: type[Exception]) -> Say:
             log.error(line, f"internal error: {error!r}", exc_info=error)
 
     return say
+
+
+def call_each(log: logging.Logger, what: str, *calls: Callable[[], object]) -> None:
+    """Make all calls. An exception of one is logged with `what` has failed, and does not keep the event from the others."""
+    for call in calls:
+        try:
+            call()
+        except Exception:
+            log.exception("internal error: %s failed", what)

@@ -240,3 +240,23 @@ def test_a_broker_that_leaves_copies_nothing_from_a_new_leader(follower: Followe
     follower.fetchers.follow(follower.partition)
     follower.turn()
     assert link.closed and len(follower.links) == 1
+
+
+@pytest.mark.parametrize("what", ["next_request", "connect"])
+def test_a_request_that_cannot_be_made_is_made_after_the_back_off(
+    what: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def defect(*_: object, **__: object) -> None:
+        raise KeyError("a defect")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ReplicaFetcher if what == "next_request" else LeaderLink, what, defect)
+        follower = Follower()
+        follower.turn()
+        assert "internal error: cannot make the next request to broker 1, retrying in" in caplog.text
+    follower.group.brokers[1].produce(b"a")
+    for _ in range(8):
+        follower.turn(BACKOFF_S)
+        if follower.links[-1].waiting:
+            follower.links[-1].answer()
+    assert follower.end == 1

@@ -189,3 +189,14 @@ def test_a_response_that_cannot_be_applied_is_requested_again(
     leaders.clock.advance(DEFECT_RETRY_S)
     leaders.answer({0: ErrorCode.NONE})
     assert leaders.isrs()[0] == (OWN,)
+
+
+def test_a_request_that_cannot_be_made_is_made_later(tmp_path: DiskPath, monkeypatch: pytest.MonkeyPatch) -> None:
+    leaders = Leaders(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(leaders.requests, "_request", lambda sent: {}["a defect"])
+        leaders.lag(0)
+        assert leaders.sent == []
+    leaders.clock.advance(DEFECT_RETRY_S)
+    leaders.answer({0: ErrorCode.NONE})
+    assert leaders.isrs()[0] == (OWN,)

@@ -21,7 +21,7 @@ from txbroker.cluster import node_paths
 from txbroker.cluster.broker_ids import create_structure
 from txbroker.cluster.image import ClusterImage
 from txbroker.cluster.node_data import BrokerRegistration
-from txbroker.cluster.tree.interface import ConnectionLost
+from txbroker.cluster.tree.interface import ConnectionLost, Refused
 from txbroker.cluster.tree.memory import MemoryTrees
 from txbroker.wire.messages.update_metadata import UpdateMetadataBroker, UpdateMetadataRequest
 
@@ -39,7 +39,7 @@ class Levels:
         self.turns.result(create_structure(self.tree))
         self.image = ClusterImage()
         self.clock = Clock()
-        self.level = TransactionLevel(self.tree, self.image, self.clock, lambda: NOW_MS, is_alone=is_alone)
+        self.level = TransactionLevel(self.tree, self.image, self.clock, lambda: NOW_MS, lambda: 0.5, is_alone=is_alone)
 
     def registered(self, versions: dict[int, int]) -> tuple[int, int]:
         """The level and its epoch with these brokers, each with the version that it serves."""
@@ -67,11 +67,12 @@ def test_a_broker_alone_needs_no_registrations() -> None:
     assert Levels(is_alone=True).level.finalized == (2, 0)
 
 
-def test_the_registrations_are_read_again_when_zookeeper_could_not_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("error", [ConnectionLost("/"), Refused("/"), KeyError("a defect")])
+def test_the_registrations_are_read_again_when_they_could_not_be_read(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     levels = Levels()
     levels.registered({1: 2})
     with monkeypatch.context() as away:
-        away.setattr(levels.tree, "get", lambda path: fail(ConnectionLost(path)))
+        away.setattr(levels.tree, "get", lambda path: fail(error))
         assert levels.registered({1: 2, 2: 0}) == (2, NOW_MS)
     levels.clock.advance(RETRY_S)
     levels.turns.run()

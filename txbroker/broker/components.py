@@ -28,7 +28,6 @@ from txbroker.broker.transaction_coordinators import TransactionCoordinators
 from txbroker.broker.transaction_level import TransactionLevel
 from txbroker.broker.world import World
 from txbroker.client_quotas.quotas import ClientQuotas
-from txbroker.cluster import broker_ids
 from txbroker.cluster.config_store import ConfigAdmin, ConfigWatcher
 from txbroker.cluster.controller.broker_channels import Channel
 from txbroker.cluster.controller.controller import Controller
@@ -36,6 +35,7 @@ from txbroker.cluster.controller.controller_context import LiveBroker
 from txbroker.cluster.fetcher_loop import Fetchers
 from txbroker.cluster.image import ClusterImage, ImageChanges
 from txbroker.cluster.isr_requests import IsrRequests
+from txbroker.cluster.log_dir_reports import LogDirReports
 from txbroker.cluster.own_broker import OwnBroker
 from txbroker.cluster.producer_ids import ProducerIds, allocate_block
 from txbroker.cluster.replicas import Replicas
@@ -55,6 +55,7 @@ from txbroker.maintenance.retention import Retention
 from txbroker.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from txbroker.peers.controller_channel import ControllerChannel
 from txbroker.purgatory import Purgatory
+from txbroker.retrying import call_each
 from txbroker.transactions.coordinator import TransactionCoordinator
 from txbroker.transactions.marker_queues import MarkerQueues
 from txbroker.transactions.verification import TransactionVerifier
@@ -92,7 +93,9 @@ class Components:
         names = ("produce", "fetch", "delete records", "topics")
         produce, fetch, deletes, topics = self._purgatories = [Purgatory(world.reactor, name) for name in names]
         self._actions = actions
-        wiring = EventWiring(actions, produce, fetch, deletes, directory_lost=self._directory_lost, fatal=fatal)
+        # The controller then sends all roles again: by the answers it knows which replicas are offline.
+        reports = LogDirReports(tree, identity.broker_id, world.reactor, world.random.random)
+        wiring = EventWiring(actions, produce, fetch, deletes, directory_lost=reports.report, fatal=fatal)
         self.replicas = Replicas(
             identity.broker_id,
             directories,
@@ -112,7 +115,10 @@ class Components:
         self._connections = Connections(identity.broker_id, config, world, inter_broker)
         next_producer_id = ProducerIds(lambda: allocate_block(tree, identity.broker_id)).next_id
         markers = WriteTxnMarkersHandler(self.replicas, self._coordinator, produce, world.now_ms, config.int("request.timeout.ms"))
-        self._transaction_level = TransactionLevel(tree, self.image, world.reactor, world.now_ms, is_alone=not is_clustered(config))
+        chance = world.random.random
+        self._transaction_level = TransactionLevel(
+            tree, self.image, world.reactor, world.now_ms, chance, is_alone=not is_clustered(config)
+        )
         self._marker_channels = MarkerChannels(
             identity.broker_id, self.image, self._connections, inter_broker, markers.write
         )
@@ -145,7 +151,7 @@ class Components:
             self._image_changed,
             world.reactor,
             lambda: self.isr_requests.broker_epoch,
-            self._directory_lost,
+            reports.report,
             world.replicas_changed,
         )
         self._sessions = FetchSessions(config.int("max.incremental.fetch.session.cache.slots"), lambda: world.random.getrandbits(31))
@@ -342,21 +348,18 @@ class Components:
         return self._controller
 
     def _image_changed(self, changes: ImageChanges) -> None:
-        self._waiting.changed(changes.changed | changes.deleted)
-        self._marker_queues.leaders_changed(self._marker_channels.live())
-        self._verifier.brokers_changed(self._transaction_coordinators.live())
+        calls: list[Callable[[], object]] = [
+            lambda: self._waiting.changed(changes.changed | changes.deleted),
+            lambda: self._marker_queues.leaders_changed(self._marker_channels.live()),
+            lambda: self._verifier.brokers_changed(self._transaction_coordinators.live()),
+        ]
         if changes.brokers:
-            self._waiting.brokers_changed()
-            self._transaction_level.brokers_changed()
+            calls += [self._waiting.brokers_changed, self._transaction_level.brokers_changed]
             if self._connection_watch is not None:
-                self._connection_watch.brokers_changed()
+                calls.append(self._connection_watch.brokers_changed)
         if changes.deleted:
-            _logged(self._coordinator.topics_deleted(changes.deleted), "cannot remove the committed offsets of deleted topics")
-
-    def _directory_lost(self) -> None:
-        """Notify the controller, which sends all roles again: by the answers it knows which replicas are offline."""
-        reported = broker_ids.report_log_dir_failure(self._tree, self._identity.broker_id)
-        _logged(reported, "cannot report the offline directory to the controller")
+            calls.append(lambda: _logged(self._coordinator.topics_deleted(changes.deleted), "cannot remove the offsets of deleted topics"))
+        call_each(log, "an observer of the metadata", *calls)
 
 
 def _logged(done: Deferred[object] | Deferred[None] | Deferred[str], what: str) -> None:

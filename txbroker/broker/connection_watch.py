@@ -112,7 +112,7 @@ class ConnectionWatch:
         if failure.check(TreeError, MalformedNode, BrokerError):
             log.warning("reports of refused connections cannot be read or written now: %s", failure.getErrorMessage())
         else:
-            log.error("internal error in the failover by refused connections: %s", failure.getTraceback())
+            log.error("internal error in connection-loss failover: %s", failure.getTraceback())
         self._look_later(RETRY_S)
 
     def _look_later(self, delay_s: float) -> None:
@@ -204,7 +204,7 @@ class ConnectionWatch:
         before, self._on_itself = self._on_itself, any(r.broker_id == self._broker_id and r.epoch == self._epoch for r in reports)
         if self._on_itself and not before:
             self.counts.reports_on_itself += 1
-            log.warning("another broker reports that this one refuses its connections: look for a firewall that rejects them")
+            log.warning("another broker reports that this one refuses its connections: check firewalls")
             self._compare_due = True
         if self._on_itself:
             await self._compare_states()

@@ -54,7 +54,7 @@ async def leave_cluster(
         if attempt < attempts:
             await _pause(pause_s, is_useless, clock)
         if is_useless():
-            log.info("controlled shutdown ends: no live broker has another replica of what this broker leads")
+            log.info("controlled shutdown, not retrying: no other live replica of the partitions that this broker leads")
             return
     log.warning("controlled shutdown has failed: this broker stops while it leads partitions, which the controller notices then")
 

@@ -100,6 +100,13 @@ class FetcherLoop:
 
     def _next(self) -> None:
         """Connect, or send the next request; wait where there is nothing to ask."""
+        try:
+            self._connect_or_fetch()
+        except Exception:
+            log.exception("internal error: cannot make the next request to broker %d, retrying in %.1f s", self._leader_id, self._backoff_s)
+            self._later(self._backoff_s)
+
+    def _connect_or_fetch(self) -> None:
         self._cancel()
         overlaps = self._fetches and 0 < self._in_flight < IN_FLIGHT_MAX
         if self._stopped or self._connecting or (self._in_flight and not overlaps):
@@ -114,9 +121,9 @@ class FetcherLoop:
             return
         asked = self.fetcher.next_request(version, overlaps=overlaps)
         if asked is not None:
+            answer = link.send(asked.request, timeout_s=self._timeout_s, version_max=asked.version)
             self._in_flight += 1
             self._fetches = isinstance(asked.request, FetchRequest)
-            answer = link.send(asked.request, timeout_s=self._timeout_s, version_max=asked.version)
             answer.addCallbacks(self._answered, self._failed)
         resume_s = self.fetcher.next_s()
         if resume_s is not None and self._timer is None:
@@ -128,8 +135,9 @@ class FetcherLoop:
             self._lost("its address is not known")
             return
         self._link = link
+        connected = link.connect()
         self._connecting = True
-        link.connect().addCallbacks(self._connected, self._not_connected)
+        connected.addCallbacks(self._connected, self._not_connected)
 
     def _connected(self, _: None) -> None:
         self._connecting = False

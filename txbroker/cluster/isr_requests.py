@@ -86,7 +86,7 @@ class IsrRequests:
         if not sent or self._stopped:
             self._in_flight = False
             return
-        answer = maybeDeferred(self._send, self._request(sent))
+        answer = maybeDeferred(lambda: self._send(self._request(sent)))
         answer.addCallbacks(lambda response: self._answered(sent, response), lambda failure: self._failed(sent, failure))
         answer.addErrback(lambda failure: self._defect(sent, failure))
 

@@ -16,6 +16,7 @@ from txbroker.cluster.image import FULL, ClusterImage, ImageChanges
 from txbroker.cluster.replicas import Replicas
 from txbroker.cluster.tree.interface import ConnectionLost, SessionExpired
 from txbroker.errors import BrokerError, ErrorCode
+from txbroker.retrying import call_each
 from txbroker.wire.messages.leader_and_isr import (
     LeaderAndIsrPartitionError,
     LeaderAndIsrRequest,
@@ -180,9 +181,8 @@ class OwnBroker:
 
     def _update_metadata(self, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
         changes = self._image.apply(request)
-        if changes.brokers:
-            self._replicas.brokers_changed()
-        self._image_changed(changes)
+        calls = [self._replicas.brokers_changed] if changes.brokers else []
+        call_each(log, "an observer of the metadata", *calls, lambda: self._image_changed(changes))
         if request.type == FULL:
             self._replicas.delete_unassigned()
         return UpdateMetadataResponse(error_code=ErrorCode.NONE)

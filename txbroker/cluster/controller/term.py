@@ -288,8 +288,8 @@ class ControllerTerm:
     def _log_left(self, suspects: Collection[int], left: Collection[TopicPartition], led: int) -> None:
         if suspects:
             log.warning(
-                "suspected brokers %s leave the ISRs of %s before their sessions end; %d of the %d that they lead have another leader",
-                sorted(suspects), amount(len(left), "partition"), led - self._led_by(suspects), led,
+                "removed suspected brokers %s from %s; %d of the %d that they led have another leader",
+                sorted(suspects), amount(len(left), "ISR"), led - self._led_by(suspects), led,
             )  # fmt: skip
 
     async def _brokers_died(self, brokers: Collection[int]) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from enum import Enum
 
 from txbroker.cluster.tree.interface import EventType, Watcher, WatchEvent
+from txbroker.retrying import call_each
 
 log = logging.getLogger("txbroker.cluster")
 
@@ -54,16 +55,9 @@ class Watches:
 
 def call_watcher(watcher: Watcher, event: WatchEvent) -> None:
     """Pass the event to a watcher."""
-    try:
-        watcher(event)
-    except Exception:
-        log.exception("internal error: the watcher of %s failed for event %s", event.path, event.type.name)
+    call_each(log, f"the watcher of {event.path} for event {event.type.name}", lambda: watcher(event))
 
 
 def report_expiry(callbacks: Iterable[Callable[[], None]]) -> None:
     """Call all callbacks of `Tree.on_expired`."""
-    for callback in list(callbacks):
-        try:
-            callback()
-        except Exception:
-            log.exception("internal error: a callback at the end of a session failed")
+    call_each(log, "a callback at the end of a session", *callbacks)
