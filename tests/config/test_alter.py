@@ -40,7 +40,9 @@ THROTTLED = "leader.replication.throttled.replicas"
         ("", {"cleanup.policy": "compact"}, [("cleanup.policy", SUBTRACT, "compact")], {"cleanup.policy": ""}),
         ("", {}, [(THROTTLED, APPEND, "0:1")], {THROTTLED: "0:1"}),
         ("", {THROTTLED: "0:1"}, [(THROTTLED, APPEND, "1:1, 0:1")], {THROTTLED: "0:1,1:1"}),
-        ("", {THROTTLED: "0:1"}, [(THROTTLED, APPEND, "")], {THROTTLED: "0:1"}),
+        ("", {THROTTLED: "0:1"}, [(THROTTLED, APPEND, "")], {THROTTLED: "0:1,"}),
+        ("", {}, [("cleanup.policy", APPEND, " compact,,")], {"cleanup.policy": "delete,compact"}),
+        ("", {THROTTLED: "0:1"}, [(THROTTLED, SUBTRACT, "")], {THROTTLED: "0:1"}),
         ("", {}, [(THROTTLED, SUBTRACT, "1:1")], {THROTTLED: ""}),
     ],
 )

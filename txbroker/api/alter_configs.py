@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 from twisted.internet.defer import Deferred
 
 from txbroker.api.admin_log import RecordedChange
-from txbroker.api.config_resources import ConfigResources
+from txbroker.api.config_resources import ConfigResources, ResourceType
 from txbroker.api.request_context import RequestContext
 from txbroker.api.topic_operations import TopicOperations, parse_operation
 from txbroker.cluster.config_store import ConfigAdmin
@@ -79,6 +79,8 @@ class _Alterer:
         try:
             if not unique:
                 raise BrokerError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+            if resource.resource_type == ResourceType.TOPIC and not resource.resource_name:
+                raise BrokerError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
             entity = self._resources.entity(resource.resource_type, resource.resource_name)
             operation = parse_operation(entity, changes)
             if operation is not None:

@@ -119,16 +119,16 @@ def _groups(topics: Iterable[CreatableTopic]) -> Iterator[list[CreatableTopic]]:
 
 
 def _new_topic(topic: CreatableTopic) -> NewTopic:
-    named = Counter(config.name for config in topic.configs)
-    twice = [name for name, count in named.items() if count > 1]
-    if twice:
-        raise BrokerError(ErrorCode.INVALID_REQUEST, f"Configurations are named more than once: {', '.join(twice)}.")
+    """The last value of a key counts. A null one is refused, as in Kafka also if a later one is not null."""
+    configs: dict[str, str | None] = {}
+    for config in topic.configs:
+        configs[config.name] = None if configs.get(config.name, "") is None else config.value
     return NewTopic(
         name=topic.name,
         partition_count=topic.num_partitions,
         replication_factor=topic.replication_factor,
         assignments=[(assignment.partition_index, assignment.broker_ids) for assignment in topic.assignments],
-        configs={config.name: config.value for config in topic.configs},
+        configs=configs,
     )
 
 

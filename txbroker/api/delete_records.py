@@ -41,11 +41,13 @@ class DeleteRecordsHandler:
 
     def __call__(self, request: DeleteRecordsRequest, context: RequestContext) -> DeleteRecordsResponse | Deferred[DeleteRecordsResponse]:
         deletions: list[_Deletion] = []
+        # As in Kafka, the last offset of a partition counts, and a partition has one result.
+        asked: dict[str, dict[int, DeleteRecordsPartition]] = {}
+        for topic in request.topics:
+            asked.setdefault(topic.name, {}).update({wanted.partition_index: wanted for wanted in topic.partitions})
         topics = [
-            DeleteRecordsTopicResult(
-                name=topic.name, partitions=[self._delete(topic.name, wanted, deletions) for wanted in topic.partitions]
-            )
-            for topic in request.topics
+            DeleteRecordsTopicResult(name=name, partitions=[self._delete(name, wanted, deletions) for wanted in partitions.values()])
+            for name, partitions in asked.items()
         ]
         response = DeleteRecordsResponse(throttle_time_ms=0, topics=topics)
         waiting = [deletion for deletion in deletions if not deletion.is_done()]

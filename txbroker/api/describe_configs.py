@@ -73,7 +73,7 @@ def _each_once(resources: Iterable[DescribeConfigsResource]) -> Iterable[tuple[D
     """Each resource once, however often it is named, with all keys that are requested of it (None: every key)."""
     named: dict[tuple[int, str], tuple[DescribeConfigsResource, set[str] | None]] = {}
     for resource in resources:
-        keys = None if resource.configuration_keys is None else set(resource.configuration_keys)
+        keys = set(resource.configuration_keys or ()) or None  # empty: every key, as in Kafka
         first, before = named.setdefault((resource.resource_type, resource.resource_name), (resource, keys))
         if first is not resource and before is not None:
             if keys is None:

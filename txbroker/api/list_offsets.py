@@ -12,6 +12,8 @@ ReplicaManager.
 
 from __future__ import annotations
 
+from collections import Counter
+
 from txbroker.api.request_context import RequestContext
 from txbroker.cluster.offset_lookup import (
     EARLIEST_LOCAL_TIMESTAMP,
@@ -55,16 +57,15 @@ class ListOffsetsHandler:
 
     def __call__(self, request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
         isolation = request.isolation_level if request.replica_id == CONSUMER else None
-        seen: set[tuple[str, int]] = set()
+        named = Counter((topic.name, wanted.partition_index) for topic in request.topics for wanted in topic.partitions)
         topics = []
         for topic in request.topics:
             answers = []
             for wanted in topic.partitions:
                 key = (topic.name, wanted.partition_index)
                 try:
-                    if key in seen:
+                    if named[key] > 1:
                         raise BrokerError(ErrorCode.INVALID_REQUEST)
-                    seen.add(key)
                     partition = self._replicas.get(*key)
                     if request.replica_id == DEBUGGING_REPLICA:
                         partition.check_epoch(wanted.current_leader_epoch)

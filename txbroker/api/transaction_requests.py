@@ -18,7 +18,7 @@ from txbroker.api.request_context import RequestContext
 from txbroker.api.topic_creation import TopicCreation
 from txbroker.cluster.image import ClusterImage
 from txbroker.errors import BrokerError, ErrorCode
-from txbroker.names import OFFSETS_TOPIC, TopicPartition, coordinator_partition
+from txbroker.names import INTERNAL_TOPICS, OFFSETS_TOPIC, TopicPartition, coordinator_partition
 from txbroker.transactions.coordinator import TransactionCoordinator
 from txbroker.transactions.transaction import EPOCH_BUMP_VERSION, Producer
 from txbroker.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
@@ -63,21 +63,26 @@ class AddPartitionsToTxnHandler:
 
     async def _serve(self, transaction: AddPartitionsToTxnTransaction, version: int) -> AddPartitionsToTxnResult:
         partitions = _partitions(transaction)
-        missing = [partition for partition in partitions if self._image.partition(*partition) is None]
-        if missing:
-            others = dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED)
-            return _result(transaction, others | dict.fromkeys(missing, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+        refused = {partition: code for partition in partitions if (code := self._refusal(partition, version)) is not None}
+        if refused:
+            return _result(transaction, dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED) | refused)
         producer = Producer(transaction.producer_id, transaction.producer_epoch)
         try:
             if transaction.verify_only:
                 verified = self._coordinator.verify(transaction.transactional_id, producer, partitions)
-                refused = ErrorCode.TRANSACTION_ABORTABLE if version >= ABORTABLE_VERSION else ErrorCode.INVALID_TXN_STATE
-                return _result(transaction, {p: ErrorCode.NONE if is_open else refused for p, is_open in verified.items()})
+                unverified = ErrorCode.TRANSACTION_ABORTABLE if version >= ABORTABLE_VERSION else ErrorCode.INVALID_TXN_STATE
+                return _result(transaction, {p: ErrorCode.NONE if is_open else unverified for p, is_open in verified.items()})
             kind = EPOCH_BUMP_VERSION if version >= BATCHED_VERSION else CLASSIC_VERSION
             await self._coordinator.add_partitions(transaction.transactional_id, producer, partitions, kind)
         except BrokerError as error:
             return _result(transaction, dict.fromkeys(partitions, _known(error.code, version)))
         return _result(transaction, dict.fromkeys(partitions, ErrorCode.NONE))
+
+    def _refusal(self, partition: TopicPartition, version: int) -> ErrorCode | None:
+        """Why a partition cannot be added (KafkaApis): for a client, only AddOffsetsToTxn adds one of an internal topic."""
+        if version < BATCHED_VERSION and partition.topic in INTERNAL_TOPICS:
+            return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if self._image.partition(*partition) is None else None
 
     def failed(self, request: AddPartitionsToTxnRequest, context: RequestContext, error: BrokerError) -> AddPartitionsToTxnResponse:
         """Every partition with the same error."""

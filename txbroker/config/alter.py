@@ -95,6 +95,9 @@ def apply_incremental(
 def _combine(operation: Operation, before: tuple[str, ...], parts: tuple[str, ...]) -> list[str]:
     if operation is Operation.SUBTRACT:
         return [part for part in before if part not in parts]
+    parts = parts or ("",)  # Kafka appends an empty part; many keys refuse it
+    while len(parts) > 1 and not parts[-1]:
+        parts = parts[:-1]  # as Java's String.split
     return list(dict.fromkeys((*before, *parts)))
 
 
