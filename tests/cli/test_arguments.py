@@ -38,7 +38,7 @@ def refused(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
 @pytest.mark.parametrize(
     ("argv", "complaint"),
     [
-        (["nope"], "txbroker: argument COMMAND: invalid choice: 'nope'"),
+        (["nope"], "txbroker: there is no command nope"),
         (["--nope"], "txbroker: "),
         (["topics", "--list"], "txbroker topics: the following arguments are required: --bootstrap-server"),
         (["topics", *SERVER], "one of the arguments --create --list --describe --alter --delete is required"),

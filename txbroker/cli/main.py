@@ -13,6 +13,7 @@ from importlib import import_module
 from txbroker import __version__
 from txbroker.build_info import version_text
 from txbroker.cli.arguments import Parser
+from txbroker.cli.suggestions import wrong_command, wrong_words
 from txbroker.client.client_errors import ClientError
 from txbroker.console.failures import FAILED, INTERRUPTED, USAGE, BadUsage, CommandFailed, client_failure, complain, complain_as_json
 
@@ -95,11 +96,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _main(argv: Sequence[str]) -> int:
+    if argv and not argv[0].startswith("-") and argv[0] not in COMMANDS:
+        return complain("txbroker", f"{wrong_command(argv[0], COMMANDS)}; see txbroker --help", USAGE)
     parser = build_parser(argv[0] if argv and argv[0] in COMMANDS else None)
     name = f"txbroker {argv[0]}" if argv and argv[0] in COMMANDS else "txbroker"
     removed = _removed_flag(parser, argv)
     if removed is not None:
         return complain(name, f"{removed}; see {name} --help", USAGE)
+    wrong = wrong_words(parser, argv)
+    if wrong is not None and not {"-h", "--help"}.intersection(argv):
+        return complain(name, f"{wrong}; see {name} --help", USAGE)
     arguments, unknown = parser.parse_known_args(argv)
     if unknown:
         return complain(name, f"unrecognized arguments: {' '.join(unknown)}; see {name} --help", USAGE)
