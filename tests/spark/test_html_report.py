@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from tests.cli.commands import run
 from txbroker.console.failures import CommandFailed
 from txbroker.spark.html_report import key_text, page
+from txbroker.spark.svg_charts import heat_map
 
 HOUR_MS = 3_600_000
 NOW_MS = 1_790_000_000_000
@@ -124,3 +126,11 @@ def test_the_command(tmp_path: Path) -> None:
     assert "the report cannot be understood (KeyError: 'partitions'); specify a file that `txbroker spark` wrote with --json" in complaint
     with pytest.raises(CommandFailed, match="newer version"):
         page({**audit_report(), "schema": 2})
+
+
+def test_the_labels_of_a_map_fit_into_the_picture() -> None:
+    """Whatever the font, a label begins at a positive x."""
+    drawn = heat_map({"WWWWWWWWWWWWWW-0": [], "i-1": []}, 3, {})
+    ends = [(float(x), float(length)) for x, length in re.findall(r'<text x="([\d.]+)"[^>]* textLength="([\d.]+)"', drawn)]
+    assert len(ends) == 2
+    assert all(x - length >= 0 for x, length in ends)

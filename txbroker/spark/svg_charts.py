@@ -82,7 +82,7 @@ def heat_map(rows: Mapping[str, Sequence[Cell]], columns: int, labels: Mapping[i
     step = (WIDTH - left) / max(columns, 1)
     drawn = []
     for i, (name, cells) in enumerate(rows.items()):
-        drawn.append(_text(left - 8, i * size + 13, name, "axis", "end"))
+        drawn.append(_text(left - 8, i * size + 13, name, "axis", "end", _LABEL_PX * len(name)))
         for cell in cells:
             opacity = f' fill-opacity="{0.25 + 0.75 * min(max(cell.strength, 0.0), 1.0):.2f}"'
             drawn.append(_rect(left + cell.column * step, i * size, step - 1, size - 2, cell.style, cell.title, opacity))
@@ -107,8 +107,10 @@ def _rect(x: float, y: float, width: float, height: float, style: str, title: st
     return f'<rect {place} class="{style}"{more}><title>{escape(title)}</title></rect>'
 
 
-def _text(x: float, y: float, text: str, style: str = "number", anchor: str = "middle") -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" class="{style}" text-anchor="{anchor}">{escape(text)}</text>'
+def _text(x: float, y: float, text: str, style: str = "number", anchor: str = "middle", length: float | None = None) -> str:
+    """`length`: the width to which the text is fitted, so that it is not cut whatever the font is."""
+    fitted = "" if length is None else f' textLength="{length:.1f}" lengthAdjust="spacingAndGlyphs"'
+    return f'<text x="{x:.1f}" y="{y:.1f}" class="{style}" text-anchor="{anchor}"{fitted}>{escape(text)}</text>'
 
 
 def _svg(width: int, height: float, drawn: Sequence[str], *, fixed: bool = False) -> str:

@@ -16,12 +16,15 @@ _held: set[str] = set()  # opening the lock's file again in one process would re
 
 
 def folder(location: str) -> Path:
-    """The folder of --table; BadUsage for another file system."""
+    """The folder of --table, which need not exist; BadUsage for another file system, and for a file."""
     if "://" in location.removeprefix("file://"):
         raise BadUsage(f"--table is {location}: only folders of a file system that the driver and all executors mount are supported")
     path = Path(location.removeprefix("file://")).absolute()
     if "`" in str(path):
         raise BadUsage(f"--table is {location}: a backquote in the path is not supported; rename the folder")
+    existing = next(each for each in (path, *path.parents) if each.exists())
+    if not existing.is_dir():
+        raise BadUsage(f"--table is {location}: {existing} is a file; specify the folder of the table")
     return path
 
 
