@@ -34,7 +34,7 @@ def sentences(topic: str, rows: Sequence[Row]) -> list[str]:
     lines = [f"No partition of topic {topic} was compacted."]
     if ran:
         read, left = (sum(row[name] for row in ran) for name in ("records_before", "records_after"))
-        lines = [f"Topic {topic} is compacted: {left} of {amount(read, 'record')} remain."]
+        lines = [f"Topic {topic} is compacted: {left:,} of {amount(read, 'record')} remain."]
     printed = [row for row in rows if row["why_not_now"] and (not row["compacted"] or row["why"] in _KEPT_FROM_REST)]
     for reason, found in groupby(sorted(printed, key=_reason), _reason):
         numbers = [row["partition"] for row in found]

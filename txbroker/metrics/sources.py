@@ -46,5 +46,5 @@ class MetricSources:
     is_controller: Callable[[], bool]
     now_ms: Callable[[], int]
     zookeeper: SessionCounts | None  # None for a broker alone
-    failover: FailoverCounts | None  # None without failover by refused connections
+    failover: FailoverCounts | None  # None without connection-loss failover
     takeovers: Callable[[], int]
