@@ -7,18 +7,22 @@ then, and signals to the whole group are for them: they need the tree until thei
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import random
 import signal
 import sys
 
 from twisted.internet.defer import ensureDeferred
+from twisted.internet.error import CannotListenError
 
 from txbroker.child_processes import InputEnd, remove_temporary
 from txbroker.cluster.tree.sqlite import SqliteTrees
 from txbroker.cluster.tree.tree_server import TreeServer
 from txbroker.errors import StartError
 from txbroker.log_output import TEXT, parse_levels, write_log
+
+log = logging.getLogger("txbroker.cluster")
 
 FAILED = 1
 SOCKET_MODE = 0o600
@@ -45,13 +49,20 @@ def main(socket: str, file: str) -> int:
     with contextlib.suppress(FileNotFoundError):
         os.unlink(socket)  # of a server that was killed: this process has the file open exclusively
     server = TreeServer(trees, reactor, random.random)
-    port = reactor.listenUNIX(socket, server, mode=SOCKET_MODE)
+    try:
+        port = reactor.listenUNIX(socket, server, mode=SOCKET_MODE)
+    except CannotListenError as error:
+        print(f"txbroker: the socket {socket} cannot be made: {error.socketError}", file=sys.stderr, flush=True)
+        return FAILED
 
     async def end() -> None:
         state.stopping()
-        await server.sessions_ended(SESSIONS_END_S)
-        await port.stopListening()
-        await trees.close()
+        try:
+            await server.sessions_ended(SESSIONS_END_S)
+            await port.stopListening()
+            await trees.close()
+        except Exception:
+            log.exception("internal error while the server of the metadata stops")
         state.stopped()
         remove_temporary(os.path.dirname(socket))  # its owner may have been killed, and the brokers have stopped
         reactor.stop()

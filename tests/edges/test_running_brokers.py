@@ -6,11 +6,14 @@ import json
 import os
 import resource
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from kafka.protocol.admin import IncrementalAlterConfigsRequest
+from kafka.protocol.producer import InitProducerIdRequest
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 from kazoo.security import OPEN_ACL_UNSAFE, make_acl
@@ -22,11 +25,11 @@ from tests.support.raw_admin import KEEP, creation, until_leaders
 from tests.support.raw_log import batch, fetch, produce
 from tests.support.records import numbered, numbers
 from tests.support.running import patched
-from tests.support.server import free_port
+from tests.support.server import ServerFailed, free_port
 from tests.support.waiting import PATIENCE_S, until
 
 pytestmark = [pytest.mark.process, pytest.mark.filterwarnings("ignore:No chroot path exists")]
-MESSAGE_TOO_LARGE = 10
+UNKNOWN_SERVER_ERROR, MESSAGE_TOO_LARGE = -1, 10
 READ_ONLY = [make_acl("world", "anyone", read=True, admin=True)]
 # The observer of configurations fails twice for the topic `t`.
 FAILING_OBSERVER = """
@@ -104,6 +107,64 @@ def test_a_renewal_that_zookeeper_refuses_is_repeated(client: KazooClient, broke
     acknowledged(broker.address, name, 3)
     assert stored(broker.address, name) == [0, 1, 2, 3, 4, 5]
     assert broker.stop() == 0
+
+
+REFUSED = {  # by node that is read-only: what is refused then
+    "/brokers/topics": ["topics --create --topic NAME-2", "/brokers/topics/NAME-2"],
+    "/config/topics": ["topics --create --topic NAME-2", "/config/topics/NAME-2"],
+    "/brokers/topics/NAME": ["topics --alter --topic NAME --partitions 2", "/brokers/topics/NAME"],
+    "/admin/delete_topics": ["topics --delete --topic NAME", "/admin/delete_topics/NAME"],
+    "/config/topics/NAME": ["configs --alter --entity-type topics --entity-name NAME --add-config retention.ms=5", "/config/topics/NAME"],
+    "/config/changes": ["configs --alter --entity-type topics --entity-name NAME --add-config retention.ms=5", "/config/changes/config_change_"],
+    "/config/users": ["configs --alter --entity-type users --entity-name u --add-config consumer_byte_rate=5", "/config/users/u"],
+}
+
+
+def test_each_request_that_zookeeper_refuses_names_the_node(
+    client: KazooClient, broker: BrokerProcess, zookeeper: str, name: str
+) -> None:
+    chroot = zookeeper.partition("/")[2]
+    with RawConnection(broker.address) as connection:
+        assert creation(connection, name, 1, 1, {"retention.ms": "-1"}).error_code == 0
+    until_leaders(broker, name, 1)
+    acknowledged(broker.address, name, 0)
+    for protected, (command, refused) in REFUSED.items():
+        size = broker.log_size()
+        client.set_acls(protected.replace("NAME", name), READ_ONLY)
+        arguments = command.replace("NAME", name).split()
+        ended = subprocess.run([sys.executable, "-m", "txbroker", arguments[0], "--bootstrap-server", broker.address, *arguments[1:]],
+                               capture_output=True, text=True, timeout=PATIENCE_S, check=False)  # fmt: skip
+        said = f"ZooKeeper refuses the operation on node /{chroot}{refused.replace('NAME', name)}"
+        assert ended.returncode == 1 and said in ended.stdout + ended.stderr and "(NoAuth)" in ended.stdout + ended.stderr, ended
+        assert broker.log(size).count(said) == 1, broker.log(size)
+        client.set_acls(protected.replace("NAME", name), OPEN_ACL_UNSAFE)
+    client.set_acls("/latest_producer_id_block", READ_ONLY)
+    with RawConnection(broker.address) as connection:
+        answer = connection.call(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000), 3)
+    assert answer.error_code == UNKNOWN_SERVER_ERROR, "producers do not repeat it"
+    assert f"ZooKeeper refuses the operation on node /{chroot}/latest_producer_id_block (NoAuth)" in broker.log()
+    acknowledged(broker.address, name, 3)
+    assert stored(broker.address, name) == [0, 1, 2, 3, 4, 5]
+    assert broker.stop() == 0
+
+
+@pytest.mark.parametrize("protected", ["/brokers/ids", "/", "/cluster", "/brokers/topics/t/partitions/0/state"])
+def test_a_start_that_zookeeper_refuses_names_the_node(client: KazooClient, tmp_path: Path, zookeeper: str, protected: str) -> None:
+    """The state of a partition concerns that partition: the broker starts."""
+    client.ensure_path("/brokers/ids" if protected == "/" else protected)
+    client.set_acls(protected, READ_ONLY)
+    broker = BrokerProcess(tmp_path / "1", {"zookeeper.connect": zookeeper, "broker.id": "1"})
+    try:
+        if protected.startswith("/brokers/topics"):
+            broker.start()
+            assert broker.stop() == 0
+            return
+        with pytest.raises(ServerFailed):
+            broker.start()
+        assert "ZooKeeper refuses the operation on node /" in broker.log() and "(NoAuth)" in broker.log()
+        assert "Traceback" not in broker.log(), broker.log()
+    finally:
+        broker.close()
 
 
 def test_a_process_that_cannot_be_created_is_created_later(tmp_path: Path, name: str) -> None:
