@@ -287,6 +287,18 @@ def test_temporary_failures_are_retried_in_the_next_round(cleaner: Cleaner, kind
     assert len(cleaner.jobs) == 2
 
 
+def test_an_internal_error_at_the_begin_of_a_round_does_not_end_the_rounds(
+    cleaner: Cleaner, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    cleaner.log(T0, 2)
+    with monkeypatch.context() as patch:
+        patch.setattr(cleaner.cleaning._failed, "begin_round", lambda exists: {}["a defect"])
+        cleaner.wait()
+    assert cleaner.jobs == [] and "internal error at the begin of a round" in caplog.text
+    cleaner.wait()
+    assert cleaner.jobs == [T0]
+
+
 def test_a_request_fails_with_a_full_disk(cleaner: Cleaner) -> None:
     log = cleaner.log(T0, 2)
     done = cleaner.cleaning.clean_now(T0, roll=False)

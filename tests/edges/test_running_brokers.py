@@ -109,13 +109,14 @@ def test_a_renewal_that_zookeeper_refuses_is_repeated(client: KazooClient, broke
     assert broker.stop() == 0
 
 
+TOPIC = "configs --alter --entity-type topics --entity-name NAME"
 REFUSED = {  # by node that is read-only: what is refused then
     "/brokers/topics": ["topics --create --topic NAME-2", "/brokers/topics/NAME-2"],
     "/config/topics": ["topics --create --topic NAME-2", "/config/topics/NAME-2"],
     "/brokers/topics/NAME": ["topics --alter --topic NAME --partitions 2", "/brokers/topics/NAME"],
     "/admin/delete_topics": ["topics --delete --topic NAME", "/admin/delete_topics/NAME"],
-    "/config/topics/NAME": ["configs --alter --entity-type topics --entity-name NAME --add-config retention.ms=5", "/config/topics/NAME"],
-    "/config/changes": ["configs --alter --entity-type topics --entity-name NAME --add-config retention.ms=5", "/config/changes/config_change_"],
+    "/config/topics/NAME": [f"{TOPIC} --add-config retention.ms=5", "/config/topics/NAME"],
+    "/config/changes": [f"{TOPIC} --add-config retention.ms=5", "/config/changes/config_change_"],
     "/config/users": ["configs --alter --entity-type users --entity-name u --add-config consumer_byte_rate=5", "/config/users/u"],
 }
 

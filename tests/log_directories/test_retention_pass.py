@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
 from twisted.internet.task import Clock
 
 from tests.log_directories.support import NOW, DirectoryHarness, append
@@ -104,3 +105,31 @@ def test_a_pass_that_is_stopped_starts_no_more_searches(directory: DiskPath) -> 
     broker.worker.run()
     assert clock.getDelayedCalls() == []
     assert sum(log.log_start_offset for log in broker.directories.logs().values()) <= SEARCHES_MAX
+
+
+def test_an_internal_error_of_one_log_does_not_end_the_pass(
+    directory: DiskPath, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = Clock()
+    broker, partitions, retention = prepared(directory, clock)
+    bad = TopicPartition("t", 3)
+    expire = broker.directories.expire
+
+    def fails(topic_partition: TopicPartition, *arguments: Any) -> None:
+        if topic_partition == bad:
+            raise KeyError("a defect")
+        expire(topic_partition, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(broker.directories, "expire", fails)
+        retention.begin()
+        for _ in range(2 * COUNT):
+            broker.worker.run()
+            clock.advance(0)
+    assert retention.pass_s is not None and len(partitions.moved) == COUNT - 1
+    assert "internal error while records of t-3 expire" in caplog.text
+    retention.begin()
+    for _ in range(2 * COUNT):
+        broker.worker.run()
+        clock.advance(0)
+    assert bad in partitions.moved

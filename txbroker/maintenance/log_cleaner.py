@@ -92,9 +92,12 @@ class LogCleaner:
         self._timer = self._clock.callLater(backoff_ms / 1000, self._round)
 
     def _round(self) -> None:
-        self._failed.begin_round(lambda topic_partition: self._directories.get(topic_partition) is not None)
-        self._passes.begin_round()
-        self._begin_passes()
+        try:
+            self._failed.begin_round(lambda topic_partition: self._directories.get(topic_partition) is not None)
+            self._passes.begin_round()
+            self._begin_passes()
+        except Exception:
+            log.exception("internal error at the begin of a round of the log cleaner; the next round tries again")
         self._wait()
 
     def _worker_free(self) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable
-from functools import partial
 
 from txbroker.clock import Clock, DelayedCall
 from txbroker.cluster.replicas import Replicas
@@ -57,9 +56,11 @@ class Retention:
         """Delete what has expired in one log now. `done` is always called, with None when the log cannot be read or written."""
 
         def expired(outcome: Expired | None) -> None:
-            if outcome is not None and (outcome.segments or outcome.records):
-                self._start_moved(topic_partition)
-            done(outcome)
+            try:
+                if outcome is not None and (outcome.segments or outcome.records):
+                    self._start_moved(topic_partition)
+            finally:
+                done(outcome)
 
         self._directories.expire(topic_partition, self._now_ms(), self._replicas.high_watermark(topic_partition), expired)
 
@@ -75,11 +76,27 @@ class Retention:
         while self._waiting and self._searching < SEARCHES_MAX:
             topic_partition = self._waiting.popleft()
             self._searching += 1
-            self.expire(topic_partition, partial(self._expired, topic_partition))
+            self._expire_once(topic_partition)
             if self._clock.seconds() >= end:
                 break
         self._in_slice = False
         self._schedule()
+
+    def _expire_once(self, topic_partition: TopicPartition) -> None:
+        """An internal error of one log must not end the passes."""
+        done = False
+
+        def expired(outcome: Expired | None) -> None:
+            nonlocal done
+            if not done:
+                done = True
+                self._expired(topic_partition, outcome)
+
+        try:
+            self.expire(topic_partition, expired)
+        except Exception:
+            log.exception("internal error while records of %s expire; the next pass tries again", topic_partition)
+            expired(None)
 
     def _expired(self, topic_partition: TopicPartition, outcome: Expired | None) -> None:
         self._searching -= 1
