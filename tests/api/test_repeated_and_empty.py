@@ -8,9 +8,12 @@ batches of a Produce request, of which Kafka keeps the last one of each partitio
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+import pytest
+
+from tests.support.cluster import Cluster
 from tests.support.odd_batches import batch, record
 from tests.support.plain_requests import PlainConnection
 from tests.support.raw_admin import create_topic
@@ -24,7 +27,8 @@ TIMEOUT = {"timeout_ms": 20_000}
 TOPIC, BROKER = 2, 4
 SET, DELETE, APPEND, SUBTRACT = range(4)
 _KEYS = (
-    "name", "topic", "topic_name", "group_id", "resource_name", "transactional_id", "partition_index", "partition", "index", "entity_name",
+    "name", "topic", "topic_name", "group_id", "resource_name", "transactional_id", "entity_name",
+    "partition_index", "partition_id", "partition", "index",
 )  # fmt: skip
 
 
@@ -721,6 +725,85 @@ def test_every_row(broker: Server, name: str) -> None:
         (retention,) = connection.call("DescribeConfigs", 1, resources=keys).results[0].configs
         assert retention.value == "7", "the last value of a repeated key counts"
     assert found == expected
+
+
+def of_replicas(name: str, *partitions: tuple[int, list[int] | None]) -> dict[str, Any]:
+    """A topic of AlterPartitionReassignments."""
+    return {"name": name, "partitions": [{"partition_index": index, "replicas": replicas} for index, replicas in partitions]}
+
+
+# What only a cluster serves. The one broker has the id 1.
+CLUSTER_ROWS = [
+    Row("elect, all", "ElectLeaders", 2, {"topic_partitions": None, **TIMEOUT}, []),
+    Row("elect, nothing", "ElectLeaders", 2, {"topic_partitions": [], **TIMEOUT}, []),
+    Row(
+        "elect, twice",
+        "ElectLeaders",
+        2,
+        {"topic_partitions": [parts("one", 0, 0, named="topic"), parts("one", 0, named="topic")], **TIMEOUT},
+        ["one 0 ELECTION_NOT_NEEDED"],
+    ),
+    Row(
+        "elect, unknown twice",
+        "ElectLeaders",
+        2,
+        {"topic_partitions": [parts("unknown", 0, 0, named="topic")], **TIMEOUT},
+        ["unknown 0 UNKNOWN_TOPIC_OR_PARTITION"],
+    ),
+    Row(
+        "reassign, null replicas",
+        "AlterPartitionReassignments",
+        0,
+        {"topics": [of_replicas("one", (0, None))], **TIMEOUT},
+        ["one 0 NO_REASSIGNMENT_IN_PROGRESS"],
+    ),
+    Row(
+        "reassign, no replicas",
+        "AlterPartitionReassignments",
+        0,
+        {"topics": [of_replicas("one", (0, []))], **TIMEOUT},
+        ["one 0 INVALID_REPLICATION_ASSIGNMENT"],
+    ),
+    Row(
+        "reassign, a replica twice",
+        "AlterPartitionReassignments",
+        0,
+        {"topics": [of_replicas("one", (0, [1, 1]))], **TIMEOUT},
+        ["one 0 INVALID_REPLICATION_ASSIGNMENT"],
+    ),
+    Row(
+        "reassign, partition twice: the last counts",
+        "AlterPartitionReassignments",
+        0,
+        {"topics": [of_replicas("one", (0, [1])), of_replicas("one", (0, None))], **TIMEOUT},
+        ["one 0 NO_REASSIGNMENT_IN_PROGRESS"],
+    ),
+    Row("reassign, nothing", "AlterPartitionReassignments", 0, {"topics": [], **TIMEOUT}, []),
+    Row("reassignments, all", "ListPartitionReassignments", 0, {"topics": None, **TIMEOUT}, []),
+    Row("reassignments, nothing", "ListPartitionReassignments", 0, {"topics": [], **TIMEOUT}, []),
+    Row(
+        "reassignments, twice",
+        "ListPartitionReassignments",
+        0,
+        {"topics": [parts("one", 0, 0, of="partition_indexes")] * 2, **TIMEOUT},
+        [],
+    ),
+]
+
+
+def test_every_row_of_a_cluster(request: pytest.FixtureRequest, start_cluster: Callable[..., Cluster], name: str) -> None:
+    kind = request.config.getoption("--broker")
+    if kind == "kafka":
+        pytest.skip("these answers are those of a cluster on ZooKeeper")
+    cluster = start_cluster(kinds=(kind,))
+    (broker,) = cluster.serving.values()
+    create_topic(broker, f"{name}-one")
+    with PlainConnection(broker.address) as connection:
+        run = Run(connection, f"{name}-")
+        found = {row.name: answers(connection.call(row.api, row.version, **run.own(row.fields))) for row in CLUSTER_ROWS}
+    assert {key: [each.replace(run.prefix, "") for each in texts] for key, texts in found.items()} == {
+        row.name: row.answer for row in CLUSTER_ROWS
+    }
 
 
 def test_an_empty_list_of_keys_is_every_key_as_null_is(broker: Server, name: str) -> None:
