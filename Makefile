@@ -15,7 +15,7 @@ export TXBROKER_TEST_CACHE ?= $(CURDIR)/.cache
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv run test test-all changed unit sim sim-bugs prepare lint generated fuzz crash chaos crash-transactions crash-mirror crash-spark damage failovers soak overload bench bench-pipeline bench-cluster bench-processes scale profile compat compat-cluster demo demo-spark docs clean
+.PHONY: help venv run test test-all changed unit sim sim-bugs prepare lint generated mutate fuzz crash chaos crash-transactions crash-mirror crash-spark damage failovers soak overload bench bench-pipeline bench-cluster bench-processes scale profile compat compat-cluster demo demo-spark docs clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -51,6 +51,11 @@ $(VENV)/.installed-bench: $(VENV)/.installed-tests
 $(VENV)/.installed-fuzz: $(VENV)/.installed-tests
 	@echo "== installing the fuzzer"
 	@$(BIN)/pip install --disable-pip-version-check -q $(EDITABLE) '.[fuzz]'
+	@touch $@
+
+$(VENV)/.installed-mutation: $(VENV)/.installed-tests
+	@echo "== installing the tool for mutants"
+	@$(BIN)/pip install --disable-pip-version-check -q $(EDITABLE) '.[mutation]'
 	@touch $@
 
 $(VENV)/.installed-docs: $(VENV)/.installed
@@ -111,6 +116,11 @@ generated: $(VENV)/bin/python  ## write txbroker/wire/record_loops.py from recor
 
 fuzz: $(VENV)/.installed-fuzz  ## fuzz frames and record batches for a bounded time (ARGS=...)
 	@$(BIN)/python -m tests.fuzz $(ARGS)
+
+MODULES ?=
+TESTS ?=
+mutate: $(VENV)/.installed-mutation  ## change modules in small ways, and see whether unit tests fail: docs/mutation.md (MODULES=txbroker/log/segments.py TESTS=tests/log)
+	@$(BIN)/python -m tests.support.mutate "$(MODULES)" "$(TESTS)"
 
 damage: $(VENV)/.installed-tests  ## damage every file of a log directory in every way, and start the broker on it (ARGS=...)
 	@$(BIN)/python -m tests.damage $(ARGS)
