@@ -106,3 +106,15 @@ def test_a_deletion_that_cannot_be_undone_takes_the_directory_offline(directory:
     with pytest.raises(StorageError, match="have new names in part") as caught:
         log.delete_expired(NOW, 10)
     assert not isinstance(caught.value, NoSpace)
+
+
+def test_a_new_log_is_not_judged_by_the_checkpoints_of_an_earlier_one(directory: DiskPath) -> None:
+    """A replica was removed and comes back, and the broker is killed before it has written the checkpoints again."""
+    checkpoints = {"recovery_point": 90, "high_watermark": 91}
+    assert open_log(directory, clean=False, **checkpoints).missing == []
+    append(open_log(directory, clean=False), b"1")
+    for file in directory.glob("*"):
+        if file.suffix in (".log", ".index", ".timeindex"):
+            file.unlink()
+    (missing,) = open_log(directory, clean=False, **checkpoints).missing
+    assert (missing.start, missing.end) == (0, 91)

@@ -85,12 +85,14 @@ def test_a_failed_deletion(directory: DiskPath) -> None:
     assert directories.offline() == [broker.paths[0]]
 
 
-def test_a_deleted_log_is_removed_from_the_cleaner_checkpoint(directory: DiskPath) -> None:
+def test_a_deleted_log_is_removed_from_the_checkpoints(directory: DiskPath) -> None:
     on_disk(GOLDEN).copy_to(directory / "a")
     broker = DirectoryHarness(directory)
     broker.start().delete(TopicPartition("s-compact", 0))
     broker.worker.run()
     assert (directory / "a" / "cleaner-offset-checkpoint").read_text() == "0\n0\n"
+    high_watermarks = (directory / "a" / "replication-offset-checkpoint").read_text()
+    assert "s-compact 0" not in high_watermarks and "s-" in high_watermarks
 
 
 

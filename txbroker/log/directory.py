@@ -242,6 +242,9 @@ class LogDirectory:
             self.cleaner_offsets.request()
         if self.kept_cleaning_histories.pop(topic_partition, None) is not None:
             self.cleaning_histories.request()
+        if topic_partition in self.kept_high_watermarks:
+            self.kept_high_watermarks = {other: offset for other, offset in self.kept_high_watermarks.items() if other != topic_partition}
+            self.high_watermarks.request()
         self.recovery_points.request()
         self.log_start_offsets.request()
 

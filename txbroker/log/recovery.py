@@ -142,6 +142,9 @@ class Loader:
     def _find_lost(self) -> None:
         """What the names of files and the leader epochs show of records that no log file has."""
         epochs = list(self._leader_epochs)
+        if not epochs and not self._clean and not any(segment.size for segment in self._segments):
+            # A new log, if the broker was killed before it had removed the entries of an earlier log of this name from the checkpoints.
+            self._known_ends = [(0, evidence) for _, evidence in self._known_ends]
         self._known_starts += [(start, LEADER_EPOCHS) for _, start in epochs[:1]]
         self._known_ends += [(start, "start of the last leader epoch") for _, start in epochs[-1:]]
         self._known_ends += [(offset, "offset of a producer snapshot") for offset in self._snapshots.offsets[-1:]]
