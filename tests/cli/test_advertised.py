@@ -117,3 +117,10 @@ def test_one_broker_of_several_is_named_when_it_is_needed(start_cluster: Callabl
 def test_an_address_with_a_protocol_is_recognised() -> None:
     _, complaint = run("topics", "--bootstrap-server", "PLAINTEXT://127.0.0.1:9092", "--list", status=2)
     assert "did you mean 127.0.0.1:9092? " in complaint
+
+
+def test_a_mirror_to_a_closed_port_says_what_to_do() -> None:
+    closed = f"{HOST}:{free_port()}"
+    _, complaint = run_mirror("mirror", "--from", closed, "--to", closed, "--topic", "t", stdin="", status=2)
+    assert f"no broker of the source answers: no connection to {closed} (" in complaint
+    assert complaint.endswith("; check that it runs, or correct the address of the source\n")
