@@ -13,6 +13,9 @@ from tests.log.support import corrupt, open_log, rows
 from tests.offline.support import faults, kafka, look, mutate, ours, segments
 from tests.support.fakes.faulty_disk import CHANGES, FaultyDisk, Killed
 from tests.support.fakes.unsynced_disk import UnsyncedDisk
+from txbroker.log.file_names import LEADER_EPOCHS
+from txbroker.log.leader_epochs import parse_epochs
+from txbroker.logtools.findings import Remedy
 from txbroker.logtools.log_paths import NoLogDirectory, survey
 from txbroker.logtools.repair import Refused, carry_out, lock_all
 from txbroker.logtools.repair_plan import Plan, directories_of, make_plan
@@ -113,6 +116,32 @@ def test_a_segment_without_a_valid_batch_is_renamed(data: Path) -> None:
     assert second.with_name(f"{second.name}.set-aside").read_bytes() == garbage
     assert faults(data) == []
     assert content(data) == [row for row in whole if not int(second.stem) <= row[0] < end]
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_without_its_first_segments_a_log_begins_with_a_leader_epoch(data: Path, count: int) -> None:
+    whole, damaged = content(data), segments(data)[:count]
+    assert len(segments(data)) == 4
+    for path in damaged:
+        path.write_bytes(b"\xff" * path.stat().st_size)
+    assert [fault.path for fault in faults(data) if fault.remedy is Remedy.REWRITE_EPOCHS] == [str(data / "orders-3" / LEADER_EPOCHS)]
+    repair(data)
+    assert faults(data) == []
+    begin = int(segments(data)[0].stem)
+    assert parse_epochs((data / "orders-3" / LEADER_EPOCHS).read_bytes())[0][1] == begin
+    assert content(data) == [row for row in whole if row[0] >= begin and count < 4]
+    assert repair(data)[0].steps == []
+
+
+def test_an_emptied_log_whose_first_segments_are_gone_has_one_leader_epoch(data: Path) -> None:
+    last = segments(data)[-1]
+    for path in data.glob("orders-3/*.*"):
+        if path.stem < last.stem:
+            path.unlink()
+    last.write_bytes(b"")
+    repair(data)
+    assert faults(data) == []
+    assert parse_epochs((data / "orders-3" / LEADER_EPOCHS).read_bytes()) == [(1, int(last.stem))]
 
 
 def test_a_log_of_garbage_becomes_an_empty_log(data: Path) -> None:

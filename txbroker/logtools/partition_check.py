@@ -28,7 +28,8 @@ TRIES = 3
 
 @dataclass(slots=True)
 class PartitionReport:
-    """The result of checking a partition. `end_offset`: one above the last valid record, as after a repair.
+    """The result of checking a partition. `start_offset`: of its first segment, `end_offset`: one above the last valid record; both are
+    those after a repair.
 
     `swaps`: there are `.swap` files, which a broker must swap in first. `unread`: the disk failed, and nothing is known.
     """
@@ -105,8 +106,9 @@ class PartitionCheck:
         lost = self._gaps.finish(self._findings, files)
         for offset in sorted(snapshots - lost):
             self._check_snapshot(offset, stray=offset not in (self._report.end_offset, max(snapshots)))
-        if files.logs and not self._live and not any(base < files.logs[0] for base in files.deleted):
-            self._epochs.check_start(files.logs[0])
+        start = self._report.start_offset = self._first_kept(files.logs)
+        if files.logs and not self._live and not any(base < start for base in files.deleted):
+            self._epochs.check_start(start)
         self._epochs.finish(self._findings, self._report.end_offset)
         self._check_metadata(files.metadata)
         for name in files.metadata_snapshots:
@@ -163,6 +165,11 @@ class PartitionCheck:
         self._report.end_offset = max(self._report.end_offset, facts.next_offset)
         if facts.damages:
             self._tracker.lost = True
+
+    def _first_kept(self, logs: list[int]) -> int:
+        """The base offset of the first segment that a repair keeps."""
+        removed = {facts.base_offset for facts in self._report.segments[:-1] if facts.removed_by_repair}
+        return next((base for base in logs if base not in removed), 0)
 
     def _stamp(self, base_offset: int) -> tuple[int | None, ...]:
         """Values that change when a broker replaces the files of a segment."""
@@ -253,7 +260,7 @@ class _EpochCheck:
     def check_start(self, start_offset: int) -> None:
         """The first segment begins at `start_offset`, which is where the first epoch may begin at the earliest."""
         if not self._problem and self._starts and self._starts[0] < start_offset:
-            what = f"but the first segment begins at {start_offset}: {missing_text(self._starts[0], start_offset)}"
+            what = f"but the first valid segment begins at {start_offset}: {missing_text(self._starts[0], start_offset)}"
             self._problem = f"epoch {self._epochs[0]} begins at offset {self._starts[0]}, {what}"
 
     def finish(self, findings: Findings, end_offset: int) -> None:

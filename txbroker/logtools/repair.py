@@ -101,9 +101,8 @@ class _PartitionRepair:
     def _repair_log(self, facts: SegmentFacts) -> bool:
         """Remove the damaged ranges from a segment; whether the end of the log was truncated."""
         path = self._path(facts.base_offset, LOG)
-        kept = _between(facts)
         last = facts.base_offset == self._report.segments[-1].base_offset
-        if not kept and not last:
+        if facts.removed_by_repair and not last:
             for suffix in (LOG, *INDEX_SUFFIXES):
                 self._set_aside(self._path(facts.base_offset, suffix))
             return False
@@ -122,7 +121,7 @@ class _PartitionRepair:
             self._done(f"{sum(end - start for start, end in group)} bytes were removed from {path}; they are in {name.rpartition('/')[2]}")
         new = path + UNFINISHED_REPAIR
         target = self._disk.create(new)
-        copy_ranges(self._disk, path, target, kept)
+        copy_ranges(self._disk, path, target, facts.intact)
         target.sync()
         self._disk.rename(new, path)
         self._disk.sync(self._directory)
@@ -209,22 +208,13 @@ class _PartitionRepair:
         last = found[-1][0] if found else -1
         # An epoch after that of the last batch begins at the log end offset; old record formats have no epochs.
         later = [(epoch, start) for epoch, start in written if epoch > last and (start == end if found else start <= end)]
+        # As when a log's first segments are deleted: of the epochs that began before the log does, the last one stays and begins there.
+        begin = self._report.start_offset
+        begun = [epoch for epoch, start in later if start <= begin]
+        later = [(epoch, begin) for epoch in begun[-1:]] + later[len(begun) :]
         keep_copy(self._disk, path)
         self._disk.replace(path, format_lines(f"{epoch} {start}" for epoch, start in [*found, *later]))
         self._done(f"{path} was rebuilt")
-
-
-def _between(facts: SegmentFacts) -> list[tuple[int, int]]:
-    """The byte ranges of a log file that are not damaged."""
-    ranges: list[tuple[int, int]] = []
-    position = 0
-    for damage in facts.damages:
-        if damage.start > position:
-            ranges.append((position, damage.start))
-        position = damage.end
-    if position < facts.size:
-        ranges.append((position, facts.size))
-    return ranges
 
 
 def _rewrite_checkpoint(disk: Disk, path: str, ends: dict[tuple[str, TopicPartition], int], done: Done) -> None:

@@ -39,6 +39,24 @@ class SegmentFacts:
     batches: int = 0
     records: int = 0
 
+    @property
+    def intact(self) -> list[tuple[int, int]]:
+        """The byte ranges of the log file that are not damaged."""
+        ranges: list[tuple[int, int]] = []
+        position = 0
+        for damage in self.damages:
+            if damage.start > position:
+                ranges.append((position, damage.start))
+            position = damage.end
+        if position < self.size:
+            ranges.append((position, self.size))
+        return ranges
+
+    @property
+    def removed_by_repair(self) -> bool:
+        """Whether a repair renames the whole file, unless it is the last one."""
+        return bool(self.damages) and not self.intact
+
     def add_damage(self, damage: Damage) -> None:
         """Add a damaged range, joined to the last one if they touch: a hostile file may have millions."""
         if self.damages and self.damages[-1].end == damage.start:
