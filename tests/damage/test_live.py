@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import pytest
 from kafka.errors import CorruptRecordError
 from kafka.record import MemoryRecords
 
+from tests.support.cache import CHECKOUT
 from tests.support.raw import ConnectionEnded, RawConnection
 from tests.support.raw_admin import create_topic
 from tests.support.raw_log import batch, fetch_request, produce
@@ -45,6 +48,21 @@ def flipped(directory: Path) -> None:
         byte = file.read(1)[0]
         file.seek(100)
         file.write(bytes([byte ^ 4]))
+
+
+def length_flipped(directory: Path) -> None:
+    """Flip the sign bit of the first batch's length, by which the broker finds the batches after it."""
+    with min(directory.glob("*.log")).open("r+b") as file:
+        file.seek(8)
+        byte = file.read(1)[0]
+        file.seek(8)
+        file.write(bytes([byte ^ 0x80]))
+
+
+def first_zeroed(directory: Path) -> None:
+    path = min(directory.glob("*.log"))
+    with path.open("r+b") as file:
+        file.write(bytes(path.stat().st_size))
 
 
 def removed(directory: Path) -> None:
@@ -131,4 +149,39 @@ def test_damage_while_it_runs(start_broker: Callable[..., Server], tmp_path: Pat
         else:
             assert send(connection, beside, COUNT) == 0
             assert read(connection, beside, COUNT + 1) == 0
+    assert server.stop() == 0
+
+
+@pytest.mark.parametrize("damage", [length_flipped, first_zeroed, flipped], ids=lambda damage: damage.__name__)
+def test_the_log_names_the_damage_that_a_fetch_finds(start_broker: Callable[..., Server], damage: Damage) -> None:
+    """At the first, second, fourth and eighth of the same fetches. As in Kafka, a fetch does not check CRCs: its client does."""
+    server = start_broker(ROLLING)
+    create_topic(server, TOPIC, 2, {"retention.ms": "-1"})
+    with RawConnection(server.address) as connection:
+        for number in range(COUNT):
+            assert [send(connection, partition, number) for partition in range(2)] == [0, 0]
+        server.restart()  # it remembers no positions of batches
+    directory = server.partition_directory(TOPIC, 1)
+    path = min(directory.glob("*.log"))
+    damage(directory)
+    with RawConnection(server.address) as connection:
+        before = server.log_size()
+        request = fetch_request(TOPIC, 0)
+        request.topics[0].partitions[0].partition = 1
+        codes = [connection.call(request, 11).responses[0].partitions[0].error_code for _ in range(9)]
+        lines = [line for line in server.log(before).splitlines() if f"{TOPIC}-1 cannot be read from offset 0 on" in line]
+        if damage is flipped:
+            assert (set(codes), lines) == ({0}, [])
+            assert read(connection, 1, COUNT) == CORRUPT_MESSAGE, "the client finds it"
+        else:
+            assert set(codes) == {CORRUPT_MESSAGE}
+            assert len(lines) == 4, lines
+            for times, line in zip(("1 time", "2 times", "4 times", "8 times"), lines, strict=True):
+                assert f"({times} so far): {path}: there is no record batch at position 0; `txbroker log verify`" in line
+        assert read(connection, 0, COUNT) == 0
+    verified = subprocess.run(
+        [sys.executable, "-m", "txbroker", "log", "verify", str(directory)], capture_output=True, text=True, cwd=CHECKOUT
+    )
+    assert verified.returncode == 1
+    assert path.name in verified.stdout
     assert server.stop() == 0

@@ -320,7 +320,7 @@ class Segment:
         return place
 
     def find(self, offset: int) -> Place | None:
-        """As `locate`, with offsets. A damaged index is rebuilt."""
+        """As `locate`, with offsets. A damaged index is rebuilt. CorruptRecords with the path and the position."""
         start = self.offset_index.lookup(offset)
         if start:
             try:
@@ -332,7 +332,10 @@ class Segment:
             except CorruptRecords as error:
                 problem = str(error)
             self.rebuild_indexes(problem)
-        return find(self.file, 0, self.size, offset)
+        try:
+            return find(self.file, 0, self.size, offset)
+        except CorruptRecords as error:
+            raise CorruptRecords(f"{self.path(LOG)}: {error.message}") from None
 
     def end_position(self, offset_end: int) -> int:
         """The position at which the batches end that are wholly below `offset_end`."""
