@@ -26,7 +26,7 @@ def test_every_form(broker: Server, name: str) -> None:
             end = list_offset(connection, name, LATEST).offset
             code = produce(connection, name, form.batch(now_ms)).error_code
             stored = list_offset(connection, name, LATEST).offset - end
-            if (code == 0, stored) != (form.read, form.count if form.read else 0) or (ours and code not in (0, ErrorCode.INVALID_RECORD)):
+            if (code == 0, stored) != (form.read, form.records if form.read else 0) or (ours and code not in (0, ErrorCode.INVALID_RECORD)):
                 wrong[form.name] = (code, stored)
             elif stored:
                 records = bytes(connection.call(fetch_request(name, end), 8).responses[0].partitions[0].records)

@@ -31,5 +31,5 @@ def test_every_case(broker: Server, name: str, of: Callable[[int], Iterator[Case
             answer = case.answer if ours or case.kafka is None else case.kafka
             code = produce(connection, name, case.data, version=version).error_code
             begin, end = end, list_offset(connection, name, LATEST).offset
-            answers[case.name], expected[case.name] = (code, end - begin), (answer, case.count)
+            answers[case.name], expected[case.name] = (code, end - begin), (answer, case.records)
     assert answers == expected

@@ -70,10 +70,10 @@ def test_unusual_compressed_records_do_not_end_a_pass(tmp_path: Path) -> None:
         content = bytearray(form.batch(NOW - 9000))
         stamp(content, 0, log.next_offset, 7)
         log.segments[-1].content += content
-        log.next_offset += form.count
+        log.next_offset += form.records
     log.write(tmp_path)
     result = run(log.job(tmp_path))
-    assert isinstance(result.end, Done) and result.mapped.records == log.next_offset == sum(form.count for form in kept)
+    assert isinstance(result.end, Done) and result.mapped.records == log.next_offset == sum(form.records for form in kept)
     assert [row[:2] for row in rows(result.contents[0])] == [(log.next_offset - 1, b"k")]
 
 

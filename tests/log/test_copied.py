@@ -59,8 +59,8 @@ def test_compressed_records_that_some_client_reads_are_copied(directory: DiskPat
     log = open_log(directory, max_message_bytes=1 << 20)
     records = memoryview(bytearray(form.batch(NOW)))
     if form.read or form.name in READ_BY_OTHERS:
-        assert copy(log, records).last_offset == form.count - 1
-        assert len(rows(log)) == form.count
+        assert copy(log, records).last_offset == form.records - 1
+        assert len(rows(log)) == form.records
     else:
         refused(log, records, ErrorCode.INVALID_RECORD, origin=Origin.MIRROR)
 

@@ -71,7 +71,7 @@ def test_records_that_java_clients_read_have_no_fault(tmp_path: Path) -> None:
     assert [finding.severity for finding in verified.findings.kept] == [Severity.NOTE]
     assert verified.findings.kept[0].problem.startswith("odd offsets or timestamps, as Kafka stores them, in 4 batches; the first ")
     (report,) = verified.partitions
-    assert report.records == sum(form.count for form in kept) + 8
+    assert report.records == sum(form.records for form in kept) + 8
 
 
 def segmented(data: Path) -> Path:

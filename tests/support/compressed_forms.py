@@ -22,18 +22,18 @@ from txbroker.wire.lz4_frames import header_checksum
 
 
 class Form(NamedTuple):
-    """The compressed records of a batch. `read`: whether the Java reader reads all `count` records of it."""
+    """The compressed records of a batch. `read`: whether the Java reader reads all `records` of it."""
 
     name: str
     codec: Codec
     data: bytes
     plain: bytes
-    count: int
+    records: int
     read: bool
 
     def batch(self, now_ms: int) -> bytes:
         """A record batch."""
-        return uncompressed_as(self.codec, self.data, self.count, now_ms=now_ms)
+        return uncompressed_as(self.codec, self.data, self.records, now_ms=now_ms)
 
 
 COUNT = 20

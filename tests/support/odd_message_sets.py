@@ -45,20 +45,20 @@ def message(
 
 
 class Case(NamedTuple):
-    """A message set. `count`: how many records are stored. `kafka`: Kafka's answer where it is another one, which is final too."""
+    """A message set. `records`: how many are stored. `kafka`: Kafka's answer where it is another one, which is final too."""
 
     name: str
     data: bytes
     answer: ErrorCode
-    count: int = 0
+    records: int = 0
     kafka: ErrorCode | None = None
 
 
 def cases(now: int) -> Iterator[Case]:
     """Every case for this time."""
 
-    def plain(offset: int, **options: int) -> bytes:
-        return message(b"value", offset, now, **options)
+    def plain(offset: int, *, magic: int = 1, attributes: int = 0, crc: int = 0) -> bytes:
+        return message(b"value", offset, now, magic=magic, attributes=attributes, crc=crc)
 
     def inner(*offsets: int, magic: int = 1) -> bytes:
         return b"".join(plain(offset, magic=magic) for offset in offsets)

@@ -286,7 +286,9 @@ def test_records_of_an_open_transaction_that_an_unclean_election_loses(brokers: 
 
 def test_requests_of_clients_that_wait_do_not_limit_markers_and_commits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both wait for the followers, whose fetches wait for them."""
-    monkeypatch.setitem(Purgatory.__init__.__kwdefaults__, "parked_max", 0)
+    defaults = Purgatory.__init__.__kwdefaults__
+    assert defaults is not None
+    monkeypatch.setitem(defaults, "parked_max", 0)
     brokers = Brokers()
     brokers.append(0)
     assert brokers.mark(0) == E.NONE
