@@ -81,6 +81,8 @@ def test_the_last_segment_is_gone(directory: DiskPath, caplog: pytest.LogCapture
     remove(directory, 12, ".log", ".index", ".timeindex")
     log = open_log(directory, clean=clean, **{known: 16})
     assert (ranges(log), log.log_end_offset, values(log)) == ([(12, 16)], 12, expected[:12])
+    (level,) = {record.levelname for record in caplog.records if "are missing" in record.message}
+    assert level == ("ERROR" if clean or known == "recovery_point" else "WARNING")
     assert append(log, b"more").first_offset == 12
 
 

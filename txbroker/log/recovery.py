@@ -102,10 +102,10 @@ class Loader:
         was_clean = self._clean
         self._find_lost()
         if not self._segments:
-            self._note(missing_records.above(self._log_start_offset, self._directory, self._known_ends))
+            self._note_end(self._log_start_offset, clean=was_clean)
             self._begin_at(self._log_start_offset)
         log_end_offset = self._log_end()
-        self._note(missing_records.above(log_end_offset, self._directory, self._known_ends[: None if was_clean else 2]))
+        self._note_end(log_end_offset, clean=was_clean)
         self._remove_orphans()
         if log_end_offset < self._log_start_offset:
             logger.warning(
@@ -168,11 +168,18 @@ class Loader:
                 return entry.header.leader_epoch >= 0
         return False
 
-    def _note(self, found: Iterable[Missing]) -> None:
+    def _note_end(self, end: int, *, clean: bool) -> None:
+        """What is missing after `end`. After a loss of power a replica lacks records that were not synced, and copies them again: then
+        only the high watermark is above the end, which is no error."""
+        synced, _ = self._known_ends[0]
+        level = logging.ERROR if clean or synced > end else logging.WARNING
+        self._note(missing_records.above(end, self._directory, self._known_ends[: None if clean else 2]), level)
+
+    def _note(self, found: Iterable[Missing], level: int = logging.ERROR) -> None:
         for missing in found:
             if missing.end not in self._missing:
                 self._missing[missing.end] = missing
-                logger.error("%s: %s; see \"Missing records\" in docs/operations.md", self._topic_partition, missing)
+                logger.log(level, "%s: %s; see \"Missing records\" in docs/operations.md", self._topic_partition, missing)
 
     def _remove_orphans(self) -> None:
         """Remove index files without their log file, unless they show that a segment between others is gone."""
