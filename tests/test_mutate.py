@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import configparser
+from pathlib import Path
 
 import pytest
 
-from tests.support.mutate import default_tests, main, settings
+from tests.support import mutate
+from tests.support.mutate import default_tests, main, prepare, settings
 
 
 @pytest.mark.parametrize(("arguments", "problem"), [
@@ -27,3 +29,14 @@ def test_the_settings_are_read_back() -> None:
     parser.read_string(settings(["txbroker/log/segments.py"], ["tests/log"]))
     assert parser["mutmut"]["only_mutate"].split() == ["txbroker/log/segments.py"]
     assert parser["mutmut"]["pytest_add_cli_args_test_selection"].split() == ["tests/log"]
+
+
+def test_other_modules_start_again_and_the_same_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mutate, "COPY", tmp_path / "copy")
+    monkeypatch.setattr(mutate, "FOLDERS", ("twisted",))
+    done = tmp_path / "copy" / "mutants" / "done"
+    for modules, kept in ((["txbroker/a.py"], False), (["txbroker/a.py"], True), (["txbroker/b.py"], False)):
+        prepare(modules, ["tests/log"])
+        assert done.exists() is kept
+        done.parent.mkdir(parents=True, exist_ok=True)
+        done.touch()

@@ -51,12 +51,17 @@ def default_tests(modules: list[str]) -> list[str]:
 def prepare(modules: list[str], folders: list[str]) -> None:
     """Copy the project to COPY, and write which modules are changed and which tests run into its setup.cfg."""
     COPY.mkdir(parents=True, exist_ok=True)
+    chosen = (CHECKOUT / "setup.cfg").read_text() + settings(modules, folders)
+    before = COPY / "setup.cfg"
+    if not before.exists() or before.read_text() != chosen:
+        # mutmut would take the files that it did not change for those modules as they are.
+        shutil.rmtree(COPY / "mutants", ignore_errors=True)
     for folder in FOLDERS:
         shutil.rmtree(COPY / folder, ignore_errors=True)
         shutil.copytree(CHECKOUT / folder, COPY / folder, ignore=shutil.ignore_patterns("__pycache__", "node_modules"))
     for name in FILES:
         shutil.copy2(CHECKOUT / name, COPY / name)
-    (COPY / "setup.cfg").write_text((CHECKOUT / "setup.cfg").read_text() + settings(modules, folders))
+    (COPY / "setup.cfg").write_text(chosen)
 
 
 def settings(modules: list[str], folders: list[str]) -> str:
