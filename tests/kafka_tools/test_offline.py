@@ -26,7 +26,7 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 def txbroker(*arguments: object) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "txbroker", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
+    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 def same_dump(release: str, paths: list[Path], *flags: str) -> str:
