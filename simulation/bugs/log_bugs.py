@@ -15,6 +15,7 @@ from txbroker.log.leader_epochs import LeaderEpochs
 from txbroker.log.local_log import LocalLog
 from txbroker.log.log import Log
 from txbroker.log.producers import ProducerStates
+from txbroker.log.truncation import TruncatableLog
 
 
 def duplicate_accepted() -> list[Patch]:
@@ -51,28 +52,28 @@ def any_first_sequence() -> list[Patch]:
 
 def producers_cleared_by_truncation() -> list[Patch]:
     """A truncation removes all producer state instead of what came after the truncation point."""
-    truncate_to = Log.truncate_to
+    truncate_to = TruncatableLog.truncate_to
 
-    def broken(self: Log, offset: int) -> bool:
+    def broken(self: TruncatableLog, offset: int) -> bool:
         truncated = truncate_to(self, offset)
         if truncated:
             self.producers.clear()
         return truncated
 
-    return [Patch(Log, "truncate_to", broken)]
+    return [Patch(TruncatableLog, "truncate_to", broken)]
 
 
 def producers_kept_by_truncation() -> list[Patch]:
     """A truncation keeps the producer state of the records that it removes: their repetition is taken for a duplicate."""
-    truncate_to = Log.truncate_to
+    truncate_to = TruncatableLog.truncate_to
 
-    def broken(self: Log, offset: int) -> bool:
+    def broken(self: TruncatableLog, offset: int) -> bool:
         before = dict(self.producers._states)
         truncated = truncate_to(self, offset)
         self.producers._states.update(before)
         return truncated
 
-    return [Patch(Log, "truncate_to", broken)]
+    return [Patch(TruncatableLog, "truncate_to", broken)]
 
 
 def epochs_kept_by_truncation() -> list[Patch]:

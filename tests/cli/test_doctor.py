@@ -93,7 +93,7 @@ def test_a_healthy_broker(broker: Server, name: str) -> None:
 def test_names_and_ports(broker: Server) -> None:
     closed = f"{HOST}:{free_port()}"
     findings = doctor(f"nowhere.invalid:9092,{closed},{broker.address}", status=1)
-    unknown, refused = bad(findings)
+    unknown, refused = bad(findings, "bootstrap")
     assert "the name nowhere.invalid does not resolve on this machine" in unknown["found"]
     assert refused["found"] == f"nothing listens at {closed} (connection refused)"
     assert one(findings, "cluster")["outcome"] == "ok", "other checks use the reachable server"

@@ -23,6 +23,7 @@ from txbroker.client.twisted_connection import TwistedConnection
 from txbroker.cluster.controller.controller import Controller
 from txbroker.cluster.image import ClusterImage
 from txbroker.cluster.own_broker import OwnBroker
+from txbroker.cluster.tree.interface import Refused
 from txbroker.connection import Connection
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.peers.broker_link import BrokerLink
@@ -42,9 +43,9 @@ class Configs:
     failure: Exception | None = None
     reads = 0
 
-    def load_topics(self, names: Iterable[str]) -> Deferred[None]:
+    def load_topics(self, names: Iterable[str]) -> Deferred[dict[str, Refused]]:
         self.reads += 1
-        return succeed(None) if self.failure is None else fail(self.failure)
+        return succeed({}) if self.failure is None else fail(self.failure)
 
     def forget_topic(self, name: str) -> None: ...
 
