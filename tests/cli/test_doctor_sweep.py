@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import threading
 from collections.abc import Callable, Iterator
 
@@ -84,6 +85,11 @@ def commit(consumer: KafkaConsumer, topic: str, offset: int) -> None:
     consumer.commit({TopicPartition(topic, 0): OffsetAndMetadata(offset, "", -1)})
 
 
+def without_seconds(text: str) -> str:
+    """The time between the two samples is longer on a loaded machine."""
+    return re.sub(r" in \d+ s$", "", text)
+
+
 def test_groups_that_do_not_catch_up_are_named(start_broker: Callable[..., Server], name: str) -> None:
     own = start_broker({"group.initial.rebalance.delay.ms": "0"})
     create(own, name, "retention.ms=-1")
@@ -95,12 +101,12 @@ def test_groups_that_do_not_catch_up_are_named(start_broker: Callable[..., Serve
         findings = doctor(own, *SOON, status=1)
         (finding,) = bad(findings)
         assert finding["outcome"] == "failed"
-        assert finding["found"] == (
-            "2 groups of 3 do not catch up; records behind: stopped (4,999): no member reads, stalled (4,990): it committed nothing in 1 s"
+        assert without_seconds(finding["found"]) == (
+            "2 groups of 3 do not catch up; records behind: stopped (4,999): no member reads, stalled (4,990): it committed nothing"
         )
         (finding,) = bad(doctor(own, "--group", "stalled", *SOON, status=0))
         assert (finding["outcome"], finding["check"]) == ("warning", "lag of group stalled")
-        assert finding["found"] == f"4,990 records behind, most in {name}-0 (4,990); it committed nothing in 1 s"
+        assert without_seconds(finding["found"]) == f"4,990 records behind, most in {name}-0 (4,990); it committed nothing"
         assert bad(doctor(own, "--group", "done", *SOON, status=0)) == []
 
 
