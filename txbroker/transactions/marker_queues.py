@@ -9,7 +9,7 @@ them.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import NamedTuple, Protocol, TypeAlias
@@ -222,25 +222,35 @@ class MarkerQueues:
             for partition in topic.partitions
         }
         for markers, partitions in flight.items():
-            codes = {p: results.get((markers.producer_id, *p), ErrorCode.UNKNOWN_SERVER_ERROR) for p in partitions}
-            fenced = next((p for p, code in codes.items() if code in _FENCED), None)
-            if fenced is not None:
-                log.warning(
-                    "transactional id %s: the leader of %s refuses markers of producer %d with epoch %d and coordinator epoch %d: %s; "
-                    "a newer coordinator or producer exists",
-                    markers.transactional_id,
-                    fenced,
-                    markers.producer_id,
-                    markers.producer_epoch,
-                    markers.coordinator_epoch,
-                    ErrorCode(codes[fenced]).name,
+            try:
+                self._settle(markers, partitions, results)
+            except Exception:  # the markers of other transactions have their own answers
+                log.exception(
+                    "transactional id %s: internal error after its markers were written; they are sent again", markers.transactional_id
                 )
-                self.cancel(markers)
-                continue
-            done = {p for p, code in codes.items() if not code or code in _IMPOSSIBLE}
-            self._postpone(markers, partitions - done)
-            if done:
-                markers.marked(done)
+                self._postpone(markers, partitions)
+
+    def _settle(self, markers: Markers, partitions: set[TopicPartition], results: Mapping[tuple[int, str, int], int]) -> None:
+        """One transaction's markers were sent: `results` has the error code of each by producer id, topic and partition."""
+        codes = {p: results.get((markers.producer_id, *p), ErrorCode.UNKNOWN_SERVER_ERROR) for p in partitions}
+        fenced = next((p for p, code in codes.items() if code in _FENCED), None)
+        if fenced is not None:
+            log.warning(
+                "transactional id %s: the leader of %s refuses markers of producer %d with epoch %d and coordinator epoch %d: %s; "
+                "a newer coordinator or producer exists",
+                markers.transactional_id,
+                fenced,
+                markers.producer_id,
+                markers.producer_epoch,
+                markers.coordinator_epoch,
+                ErrorCode(codes[fenced]).name,
+            )
+            self.cancel(markers)
+            return
+        done = {p for p, code in codes.items() if not code or code in _IMPOSSIBLE}
+        self._postpone(markers, partitions - done)
+        if done:
+            markers.marked(done)
 
 
 def _remove(batch: _Batch, markers: Markers, partitions: set[TopicPartition]) -> None:
