@@ -21,6 +21,7 @@ SCALE = "scale"
 PIPELINE = "pipeline"
 CLUSTER = "cluster"
 CLEANER_SCHEDULE = "cleaner-schedule"
+WALK = "walk"
 PROCESSES = "processes"
 HERE = Path(__file__).resolve().parent
 README = HERE.parent / "README.md"
@@ -47,7 +48,8 @@ def _arguments(arguments: Sequence[str]) -> argparse.Namespace:
         f"`python -m bench {PIPELINE} --help`: Spark's jobs and the mirror. "
         f"`python -m bench {CLUSTER} --help`: three brokers. "
         f"`python -m bench {PROCESSES} --help`: several processes on one machine. "
-        f"`python -m bench {CLEANER_SCHEDULE} --help`: the cost of the log cleaner's two schedules."
+        f"`python -m bench {CLEANER_SCHEDULE} --help`: the cost of the log cleaner's two schedules. "
+        f"`python -m bench {WALK} --help`: the calls that a request costs."
     )
     parser.add_argument("--quick", action="store_true", help="a short run that checks that everything works; its figures mean nothing")
     parser.add_argument("--rounds", type=int, help="number of measurements of each load on each broker")
@@ -85,6 +87,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from bench.cleaner_schedule import main as cleaner_schedule
 
         return cleaner_schedule(arguments[1:])
+    if arguments[:1] == [WALK]:
+        from bench.walk import main as walk
+
+        return walk(arguments[1:])
     options = _arguments(arguments)
     if options.redraw:
         where = options.results or HERE

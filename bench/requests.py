@@ -22,6 +22,7 @@ from txbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopi
 from txbroker.wire.messages.find_coordinator import FindCoordinatorRequest
 from txbroker.wire.messages.heartbeat import HeartbeatRequest
 from txbroker.wire.messages.incremental_alter_configs import AlterableConfig, AlterConfigsResource, IncrementalAlterConfigsRequest
+from txbroker.wire.messages.init_producer_id import InitProducerIdRequest
 from txbroker.wire.messages.join_group import JoinGroupRequest
 from txbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from txbroker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -41,6 +42,7 @@ VERSIONS: dict[type[Request], int] = {
     FindCoordinatorRequest: 6,
     HeartbeatRequest: 4,
     IncrementalAlterConfigsRequest: 1,
+    InitProducerIdRequest: 5,
     JoinGroupRequest: 9,
     ListOffsetsRequest: 8,
     MetadataRequest: 13,
