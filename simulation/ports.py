@@ -103,10 +103,9 @@ class SimulatedPorts:
     def turn(self, serve: Callable[[], None]) -> None:
         """Serve a socket; then send the responses, run the actions of the turn, and send what these have completed."""
         self._in_turn = True
-        self.actions.begin_turn(collects=True)
+        self.actions.begin_turn()
         try:
             serve()
-            self.actions.end_reading()
             self._flush()
         finally:
             try:
@@ -185,10 +184,9 @@ class ServerTransport:
             frame_end = position + 4 + size
             if frame_end > len(received):
                 break
-            count = protocol.frame_received(memoryview(received[position + 4 : frame_end]), memoryview(received[position:]))
-            if not count:
+            if not protocol.frame_received(memoryview(received[position + 4 : frame_end])):
                 break
-            position += count
+            position = frame_end
             taken = True
         del received[:position]
         return taken

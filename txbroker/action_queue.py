@@ -25,15 +25,11 @@ class CallLater(Protocol):
 class ActionQueue:
     """Actions by key; each key is completed once a turn, in the order in which keys were added.
 
-    The poller of connections calls `begin_turn`, `end_reading` and `end_turn`. A change outside of such a turn (a timer, the result of a
-    worker) runs its actions in the reactor's next iteration, which starts at once.
-
-    `collects`: whether a turn reads several sockets, and has not read all of them. Then `when_read` is called.
+    The poller of connections calls `begin_turn` and `end_turn`. A change outside of such a turn (a timer, the result of a worker) runs its
+    actions in the reactor's next iteration, which starts at once.
     """
 
     def __init__(self, call_later: CallLater) -> None:
-        self.collects = False
-        self.when_read: Callable[[], None] = _nothing
         self._call_later = call_later
         self._pending: dict[Any, Callable[[Any], None]] = {}
         self._in_turn = False
@@ -49,18 +45,9 @@ class ActionQueue:
             self._call_later(0, self.end_turn)
         pending[key] = action
 
-    def begin_turn(self, *, collects: bool = False) -> None:
+    def begin_turn(self) -> None:
         """Hold actions back until `end_turn`."""
         self._in_turn = True
-        self.collects = collects
-
-    def end_reading(self) -> None:
-        """All sockets of the turn have been read. Their responses are sent next."""
-        self.collects = False
-        try:
-            self.when_read()
-        except Exception:
-            log.exception("internal error in handling the requests of a turn")
 
     def end_turn(self) -> None:
         """Run all actions, including those that they add. An exception in one is logged and does not stop the others."""
@@ -75,7 +62,3 @@ class ActionQueue:
                         log.exception("internal error in an action for %s; the other actions continue", key)
         finally:
             self._in_turn = False
-
-
-def _nothing() -> None:
-    pass

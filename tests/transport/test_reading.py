@@ -271,13 +271,13 @@ class Reluctant(Answering):
 
     offered = 0
 
-    def frame_received(self, frame: memoryview, received: memoryview | None = None) -> int:
+    def frame_received(self, frame: memoryview) -> bool:
         self.offered += 1
         if self.offered % 2 == 0:
             return super().frame_received(frame)
         self.stop = True
         self.transport.reactor.callLater(0, self.resume)
-        return 0
+        return False
 
     def resume(self) -> None:
         self.stop = False

@@ -13,7 +13,7 @@ for v12, which clients use with transactions v2, the leader adds the partition t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from twisted.internet.defer import Deferred, gatherResults
@@ -23,7 +23,6 @@ from txbroker.api.encoded.encoded_response import EncodedResponse
 from txbroker.api.encoded.produce_response import ProduceResponses
 from txbroker.api.produce_answers import ACKS_ALL, Outcome, ProduceAnswers, failure
 from txbroker.api.produce_verification import ProduceVerification, Unverified, Verified
-from txbroker.api.registry import NONE_JOINED, HandlerResult, JoinedAnswers
 from txbroker.api.request_context import RequestContext
 from txbroker.api.request_counts import Errors
 from txbroker.api.unanswered_appends import Unanswered, UnansweredAppends
@@ -31,11 +30,10 @@ from txbroker.cluster.partition import Partition
 from txbroker.cluster.refused_sequences import PASSING
 from txbroker.cluster.replicas import Replicas
 from txbroker.errors import BrokerError, ErrorCode, StorageError
-from txbroker.log.log_results import Appended, AppendedTogether, Origin
+from txbroker.log.log_results import Appended, Origin
 from txbroker.names import INTERNAL_TOPICS, MIRROR_CLIENT_ID
 from txbroker.purgatory import Purgatory
 from txbroker.transactions.verification import TransactionVerifier
-from txbroker.wire.joined_requests import JoinedRequests
 from txbroker.wire.messages.produce import (
     LeaderIdAndEpoch,
     NodeEndpoint,
@@ -60,8 +58,6 @@ _CODEC = 7
 _ZSTD = 4
 _TRANSACTIONAL = 0x10
 _MAGIC = 2
-_PRODUCER_ID_POSITION = 43
-_NEGATIVE = 0x80  # in the first byte of a number
 # Errors that Kafka (ReplicaManager.appendToLocalLog) does not count as failures of the broker, beside those of size.
 _NO_FAILURES = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -188,54 +184,6 @@ class ProduceHandler:
         if name in INTERNAL_TOPICS and context.client_id != INTERNAL_CLIENT_ID:
             raise BrokerError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"only the broker writes to {name}")
         return replicas.get_by_id(topic.topic_id, data.index) if by_id else replicas.get(topic.name, data.index)
-
-    # Requests for one partition, handled together
-
-    @staticmethod
-    def joins(request: ProduceRequest) -> Hashable | None:
-        """The partition, if requests that differ from this one in their records only are handled together.
-
-        Not those of idempotent producers, whose sequence numbers are checked after the write of the request before.
-        """
-        if request.acks not in (1, ACKS_ALL) or request.transactional_id is not None or len(request.topic_data) != 1:
-            return None
-        topic = request.topic_data[0]
-        data = topic.partition_data[0]
-        records: Any = data.records
-        return None if records is None or _has_producer(records) else (topic.topic_id, topic.name, data.index)
-
-    def call_together(self, request: ProduceRequest, context: RequestContext, joined: JoinedRequests) -> JoinedAnswers:
-        """Handle requests that differ in correlation id and records: one write for all batches that can be joined."""
-        topic = request.topic_data[0]
-        data = topic.partition_data[0]
-        all_in_sync = request.acks == ACKS_ALL
-        outcome = self._append_together(topic, data, all_in_sync, context, joined)
-        if outcome is None:
-            return NONE_JOINED
-        partition, appended = outcome
-        first_offsets, last_offsets, append_time_ms, log_start_offset, _ = appended
-        frames = None
-        if partition.acknowledged(last_offsets[-1], all_in_sync=all_in_sync):
-            frames = self._responses.encoded_together(context.api_version, joined.places, topic, data.index, appended)
-
-        def answer(number: int, context: RequestContext) -> HandlerResult:
-            result = Appended(first_offsets[number], last_offsets[number], append_time_ms, log_start_offset)
-            return self._answer(request, [(topic, [(data, (partition, result))])], context)
-
-        return JoinedAnswers(len(first_offsets), frames, answer)
-
-    def _append_together(
-        self, topic: TopicProduceData, data: PartitionProduceData, all_in_sync: bool, context: RequestContext, joined: JoinedRequests
-    ) -> tuple[Partition, AppendedTogether] | None:
-        """Append as many batches as can be joined; None if each request must be handled alone, which also finds its error."""
-        if context.api_version < ZSTD_VERSION:
-            return None
-        try:
-            partition = self._partition(topic, data, context)
-            appended = partition.append_together(joined, self._now_ms(), all_in_sync=all_in_sync)
-        except BrokerError:
-            return None
-        return (partition, appended) if appended.first_offsets else None
 
     def _outcome(
         self,
@@ -417,10 +365,3 @@ def _checked(records: memoryview | None, version: int) -> memoryview:
     if version < ZSTD_VERSION and attributes & _CODEC == _ZSTD:
         raise BrokerError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce v{ZSTD_VERSION}, this is v{version}")
     return records
-
-
-def _has_producer(records: memoryview) -> bool:
-    """Whether a batch has a producer id, or is transactional, which it may not be without one. Old formats are neither."""
-    if len(records) <= _PRODUCER_ID_POSITION or records[_MAGIC_POSITION] != _MAGIC:
-        return False
-    return records[_PRODUCER_ID_POSITION] < _NEGATIVE or bool(records[_ATTRIBUTES_POSITION] & _TRANSACTIONAL)

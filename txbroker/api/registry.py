@@ -16,10 +16,6 @@ A handler is an object with
     offset_holder(request) -> the struct with `fetch_offset`    optional: this field is all that changes in repeated requests; None if not
     elements_max: int               optional: the elements of all arrays of a request, where a client's limit is too low
     failed(request, context, error) -> Response | None          optional: the response to a request that failed as a whole
-    joins(request) -> Hashable|None optional: what the request writes to, if requests that differ from it in their records only may be
-                                    handled together, also after requests that write to something else. Of one version.
-    call_together(request, context, joined) -> JoinedAnswers    with `joins`: handles as many of them as possible, from the first one on.
-                                    `context` is the first one's; the others may be of other connections
     errors: Errors                  optional: the error codes of its responses, which it counts itself; otherwise they are counted here
 
 `__call__` returns a response, encoded already or not (api/encoded), or None if there is none (acks=0); if the response comes later, a
@@ -32,8 +28,8 @@ does for a producer with acks=0.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol, TypeAlias
 
 from twisted.internet.defer import Deferred
 
@@ -47,23 +43,11 @@ from txbroker.client_quotas.quotas import ClientQuotas
 from txbroker.errors import BrokerError, ProtocolError
 from txbroker.wire.codec import decoder, encoder
 from txbroker.wire.headers import request_header_version, response_header_version
-from txbroker.wire.joined_requests import JoinedRequests
 from txbroker.wire.known_requests import Holder, Known, KnownFetches, KnownProduces, KnownRequests, OffsetHolder
 from txbroker.wire.schema import Request, Response, VersionRange, response_class
 
 Answer: TypeAlias = Response | EncodedResponse | CachedResponse
 HandlerResult: TypeAlias = Answer | Deferred[Any] | ParkedRequest[Any] | None  # of Answer | None; both are invariant
-
-
-class JoinedAnswers(NamedTuple):
-    """What became of requests that were handled together: the first `appended_count`; the others are to be handled alone.
-
-    `frames`: their response frames, all of one size; None: `answer(number, context)` returns what `__call__` would have.
-    """
-
-    appended_count: int
-    frames: list[Part] | None
-    answer: Callable[[int, RequestContext], HandlerResult]
 
 
 class Handler(Protocol):
@@ -88,7 +72,6 @@ class Route:
         "api_key",
         "api_version",
         "call",
-        "call_together",
         "decode",
         "encode",
         "failed",
@@ -96,7 +79,6 @@ class Route:
         "has_regions",
         "is_answered",
         "is_exempt",
-        "joins",
         "known",
         "name",
         "overlaps",
@@ -116,9 +98,6 @@ class Route:
         self.api_version = version
         self.name = f"{api_name(request)} v{version}"
         self.call: Callable[[Request, RequestContext], HandlerResult] = handler.__call__
-        self.joins: Callable[[Any], Hashable | None] | None = getattr(handler, "joins", None)
-        self.call_together: Callable[[Any, RequestContext, JoinedRequests], JoinedAnswers]
-        self.call_together = getattr(handler, "call_together", _alone)
         self.failed: Callable[[Request, RequestContext, BrokerError], Response | None] | None = getattr(handler, "failed", None)
         self.record_holders: Callable[[Any], Sequence[Holder]] | None = getattr(handler, "record_holders", None)
         self.overlaps: bool = getattr(handler, "overlaps", False)
@@ -150,13 +129,6 @@ class Route:
         self.requests_until_sample = SAMPLED_ONE_IN
         self._rounds += 1
         return self.times.begin()
-
-    def count_untimed(self, more: int) -> None:
-        """Count requests, fewer than SAMPLED_ONE_IN, that are handled together with one that was counted."""
-        self.requests_until_sample -= more
-        if self.requests_until_sample <= 0:
-            self.requests_until_sample += SAMPLED_ONE_IN
-            self._rounds += 1
 
     @property
     def requests(self) -> int:
@@ -279,14 +251,3 @@ def _signed(number: int) -> int:
 def api_name(request: type[Request]) -> str:
     """The name of an API as Kafka's protocol guide has it."""
     return request.__name__.removesuffix("Request")
-
-
-def _not_joined(number: int, context: RequestContext) -> HandlerResult:
-    raise TypeError("the request was not handled together with others")
-
-
-NONE_JOINED = JoinedAnswers(0, None, _not_joined)
-
-
-def _alone(request: Any, context: RequestContext, joined: JoinedRequests) -> JoinedAnswers:
-    return NONE_JOINED

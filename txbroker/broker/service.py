@@ -35,7 +35,7 @@ from txbroker.config.environment import FirstTopic
 from txbroker.config.listeners import parse_listeners
 from txbroker.config.resolve import BrokerConfig
 from txbroker.config.topics import topic_settings
-from txbroker.connection import Connection, TurnRequests
+from txbroker.connection import Connection
 from txbroker.errors import StartError, StartInterrupted
 from txbroker.log.directories import LogDirectories
 from txbroker.log.loading import Progress
@@ -200,8 +200,7 @@ class Broker:
         )
         self._on_stop("listeners", lambda: Deferred.fromCoroutine(listening.close()))
         listening.ports.file_gone(directories.check_file)
-        turn_requests = TurnRequests(actions)
-        listening.bind(lambda: Connection(components.registry, turn_requests))
+        listening.bind(lambda: Connection(components.registry))
         self.bound = listening.bound
         self._on_stop("components", components.stop)
         components.start()

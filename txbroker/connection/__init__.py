@@ -7,23 +7,19 @@ the connection calls `transport.flush()`. `Connection` is made of layers, becaus
 - `admission.py`: which request may be handled now;
 - `response_order.py`: what is in flight, the order of the responses, and how much of both there may be.
 
-`recognition.py` has what a connection remembers of its earlier requests, and `turn_requests.py` the requests of several connections that
-are handled together.
+`recognition.py` has what a connection remembers of its earlier requests.
 
 Kafka serves one request of a connection at a time. Clients rely on it: a commit and a fetch of offsets that are sent together, and a
 login and what it permits. So a request waits until all requests before it on its connection are answered, and the requests after it wait
 for its response. Handlers of Produce and Fetch are exempt (`overlaps`) and overlap with each other. This is safe:
 
 - The records of a Produce are appended when it is received. Only its response waits, for replicas or a sync. So the appends of a
-  producer keep their order, and those of different partitions may change places within a turn. The first batch of a transaction in a
+  producer keep their order. The first batch of a transaction in a
   partition waits for the coordinator, and those of its producer behind it: a batch of another producer on the connection may pass them.
 - A Fetch changes nothing but its fetch session, and the session epochs fix the order of the fetches of one session.
 - Responses keep the order of the requests. What a client sees is what it could see in Kafka if its requests had taken longer on their
   way, with one difference: a Fetch that is sent behind a Produce with acks=all, without waiting for the response, may be answered
   without these records, because they are not committed yet. Its next Fetch returns them.
-
-Small Produce requests that were received in one turn of the poller, and differ in their records only, are handled together: one write
-appends the batches of all. Each has the response that it would have alone.
 
 A client that exceeds a quota (`client_quotas/`) gets its response at once, with the throttle time; until that has passed, no more requests
 are taken from the connection (KIP-219).
@@ -38,6 +34,5 @@ that sends no more (`input_ended`).
 from __future__ import annotations
 
 from txbroker.connection.protocol import Connection
-from txbroker.connection.turn_requests import TurnRequests
 
-__all__ = ["Connection", "TurnRequests"]
+__all__ = ["Connection"]

@@ -21,10 +21,10 @@ class Admission(ResponseOrder):
         self._exclusive = False  # the request in flight does not overlap with others
         self._deferred_frame = False  # the transport keeps a frame that must wait until nothing is in flight, or until a pause is over
 
-    def _defer(self) -> int:
-        """Have the transport keep this frame; returns how many bytes of it were taken."""
+    def _defer(self) -> bool:
+        """Have the transport keep this frame; returns that it was not taken."""
         self._deferred_frame = self.full = True
-        return 0
+        return False
 
     def _exclude(self, route: Route, request: Request) -> None:
         """This request is in flight: which ones may be handled beside it? None beside one without a response, whose failure ends the

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import logging
 import struct
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from twisted.internet.defer import Deferred, fail
 from twisted.python.failure import Failure
 
-from txbroker.action_queue import ActionQueue
 from txbroker.api.encoded.cached_response import CachedResponse
 from txbroker.api.encoded.encoded_response import EncodedResponse
 from txbroker.api.encoded.response_frame import Frame, response_frame
@@ -24,14 +23,12 @@ from txbroker.api.unsupported_features import Feature, UnsupportedFeature
 from txbroker.connection.admission import Admission
 from txbroker.connection.recognition import Recognition
 from txbroker.connection.response_order import IN_FLIGHT_MAX, OUTPUT_BYTES_MAX, Slot
-from txbroker.connection.turn_requests import RequestGroup, TurnRequests
 from txbroker.errors import BrokerError, ErrorCode, ProtocolError
 from txbroker.transport import other_protocols
 from txbroker.transport.interfaces import FrameTransport
 from txbroker.wire.codec import encode_bytes
 from txbroker.wire.headers import API_VERSIONS_KEY, response_prefix
-from txbroker.wire.joined_requests import JoinedRequests, joined_requests
-from txbroker.wire.known_requests import Holder, KnownRequest
+from txbroker.wire.known_requests import Holder
 from txbroker.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
 from txbroker.wire.schema import Request, Response
 
@@ -39,10 +36,6 @@ log = logging.getLogger("txbroker.connection")
 
 # API key and version as one number (registry.route_key), and the correlation id.
 _START = struct.Struct(">Ii")
-_SIZE_BYTES = 4
-_ROUTE_BYTES = 4  # API key and version
-_NOTHING = memoryview(b"")
-_NO_TURNS = TurnRequests(ActionQueue(lambda delay_s, call: None))
 
 # At most this much of a client id is logged.
 LOGGED_CLIENT_ID_MAX = 100
@@ -51,28 +44,16 @@ _NO_FRAME: Frame = ([], 0)
 
 
 class Connection(Admission):
-    """The highest layer of a connection. Satisfies `FrameProtocol`, and `Requester` of its requests of a turn."""
+    """The highest layer of a connection. Satisfies `FrameProtocol`."""
 
-    __slots__ = ("_recognition", "_registry", "_routes", "_session", "_turn_requests", "collected", "collected_count")
+    __slots__ = ("_recognition", "_registry", "_routes", "_session")
 
     _session: Session
     _routes: Mapping[int, Route] | FirstRoutes
 
-    def __init__(
-        self,
-        registry: Registry,
-        turn_requests: TurnRequests | None = None,
-        *,
-        in_flight_max: int = IN_FLIGHT_MAX,
-        output_bytes_max: int = OUTPUT_BYTES_MAX,
-    ) -> None:
-        """`turn_requests`: of all connections of the reactor; without it, requests are joined within a connection only."""
+    def __init__(self, registry: Registry, *, in_flight_max: int = IN_FLIGHT_MAX, output_bytes_max: int = OUTPUT_BYTES_MAX) -> None:
         super().__init__(registry.quotas, in_flight_max, output_bytes_max)
         self._registry = registry
-        self._turn_requests = turn_requests or _NO_TURNS
-        self.collected: dict[Hashable, KnownRequest] = {}
-        """What its requests repeat that wait for the end of the turn (`turn_requests.py`), by what they write to; their number."""
-        self.collected_count = 0
         self._routes = FirstRoutes(registry.routes, self._is_used)
         self._recognition = Recognition()
 
@@ -104,7 +85,6 @@ class Connection(Admission):
         self._routes = self._registry.routes
 
     def bad_size(self, size: int, size_max: int) -> None:
-        self._turn_requests.handle()
         feature = other_protocols.feature(size)
         if feature is not None:
             self._refuse_protocol(feature)
@@ -113,7 +93,6 @@ class Connection(Admission):
         self._close(reason, f"a request of {size} bytes (socket.request.max.bytes is {size_max})")
 
     def input_ended(self) -> None:
-        self._turn_requests.handle()
         self._end()
 
     def _refuse_protocol(self, feature: Feature) -> None:
@@ -122,16 +101,13 @@ class Connection(Admission):
             self._put([other_protocols.ANSWER], len(other_protocols.ANSWER))
             self._end()
 
-    def frame_received(self, frame: memoryview, received: memoryview = _NOTHING, /) -> int:
-        taken = len(frame) + _SIZE_BYTES
+    def frame_received(self, frame: memoryview, /) -> bool:
         if self._ending:
-            return taken
-        turn, recognition = self._turn_requests, self._recognition
+            return True
+        recognition = self._recognition
         try:
             key, correlation_id = _START.unpack_from(frame)
             route = self._routes[key]
-            if turn.waiting and route.joins is None:
-                turn.handle()
             if self._slots and (self._exclusive or not route.overlaps):
                 return self._defer()
             throttle = None
@@ -147,31 +123,14 @@ class Connection(Admission):
             if route.known is None:
                 request = route.decode(frame[recognition.read_header(frame, route.request_header) :])
             else:
-                joins = route.joins is not None and throttle is None and (turn.actions.collects or len(received) > taken)
-                repeated = recognition.repeated
-                if joins and repeated is not None:
-                    together = self._take(received, taken, route, repeated, begun)
-                    if together:
-                        return together
                 known = recognition.find(frame, route.known)
                 if known is None:
                     request, holders = recognition.decode(frame, route)
                 else:
                     request, holders = known.message, known.holders
-                    if joins and known is not repeated and route.joins is not None:
-                        target = route.joins(request)
-                        if target is not None:
-                            known.target = target
-                            together = self._take(received, taken, route, known, begun)
-                            if together:
-                                known.changing.records = b""  # the view of the frame ends here
-                                return together
         except ProtocolError as error:
-            turn.handle()
             self._refuse(frame, error)
-            return taken
-        if turn.waiting:
-            turn.handle()
+            return True
         context = RequestContext(route.api_key, route.api_version, correlation_id, recognition.client_id, self._session)
         response: Any  # HandlerResult; the checks below are by class, which is faster
         try:
@@ -203,84 +162,7 @@ class Connection(Admission):
             self._wait(response, len(frame) - records_bytes, route, request, context)
         if begun:
             self._record_duration(begun, route, response)
-        return taken
-
-    def _take(self, received: memoryview, taken: int, route: Route, known: KnownRequest, begun: float) -> int:
-        """Have the first request in `received`, of `taken` bytes, handled together with others, if it repeats `known`.
-
-        Returns the bytes of those taken; 0: it must be handled alone.
-        """
-        turn, recognition = self._turn_requests, self._recognition
-        if self.collected and not self._can_be_collected(known):
-            turn.handle()
-        joined: JoinedRequests | None
-        if turn.actions.collects and not self._slots:
-            joined = turn.take(self, route, known, taken - _SIZE_BYTES, received, begun, known is not recognition.latest)
-        else:
-            turn.handle()
-            joined = self._join_own(received, taken - _SIZE_BYTES, route, known, begun)
-        if joined is None:
-            recognition.forget_repeated()
-            return 0
-        recognition.joined(known, len(joined.places))
-        return joined.taken
-
-    def _join_own(self, received: memoryview, frame_size: int, route: Route, known: KnownRequest, begun: float) -> JoinedRequests | None:
-        """Handle the first requests in `received` together, if several repeat `known`."""
-        most = self.in_flight_max - len(self._slots)
-        joined = joined_requests(frame_size, received, known.key, route.flexible, most) if most > 1 else None
-        if joined is None or len(joined.places) == 1:
-            return None
-        route.count_untimed(len(joined.places) - 1)
-        group = RequestGroup(route, known)
-        group.add(joined)
-        group.append(self.context(route, known, group.correlation_id(0)))
-        self.put_answers(group, 0, len(joined.places), begun)
-        return joined
-
-    def _can_be_collected(self, known: KnownRequest) -> bool:
-        """Whether a request that repeats `known` keeps its order if it is appended together with others: nothing is collected for its
-        partition that it does not repeat. The partition has another name in other versions."""
-        other = self.collected.get(known.target)
-        if other is None:
-            return next(iter(self.collected.values())).key[:_ROUTE_BYTES] == known.key[:_ROUTE_BYTES]
-        return other.key == known.key
-
-    def context(self, route: Route, known: KnownRequest, correlation_id: int) -> RequestContext:
-        return RequestContext(route.api_key, route.api_version, correlation_id, known.client_id, self._session)
-
-    def put_answers(self, group: RequestGroup, first: int, count: int, begun: float) -> None:
-        handled: HandlerResult = None
-        responses = group.responses
-        if responses is None:
-            for number in range(first, first + count):
-                result = self._answer_one(group, number)
-                handled = result if number == first else handled
-        elif not self._ending:  # no response follows a request that cannot be answered
-            self._put(responses[first : first + count], len(responses[first]) * count)
-            self._transport.flush()
-        if begun:
-            self._record_duration(begun, group.route, handled)
-
-    def _answer_one(self, group: RequestGroup, number: int) -> HandlerResult:
-        """Put the response to one of the requests of a group, and return it."""
-        if self._ending:
-            return None
-        route, known = group.route, group.known
-        context = self.context(route, known, group.correlation_id(number))
-        response: Any
-        try:
-            response = group.answer(number, context)
-        except Exception as error:
-            response = self._failed(error, route, known.message, context)
-        if isinstance(response, ParkedRequest):
-            response = response.deferred()  # `_record_duration` may wait for it, too
-        if isinstance(response, Deferred):
-            self._wait(response, group.request_size, route, known.message, context)
-        elif response is not None:
-            self._put(*self._encode(response, route, known.message, context))
-            self._transport.flush()
-        return response  # type: ignore[no-any-return]
+        return True
 
     def _record_duration(self, begun: float, route: Route, response: HandlerResult) -> None:
         """Record how long this request took, from its last byte until its response was made; not if its connection is gone by then."""
@@ -308,8 +190,6 @@ class Connection(Admission):
             later.addCallbacks(self._answered, self._broken, callbackArgs=arguments, errbackArgs=arguments)
         else:
             later.when_answered(self._answered, *arguments)
-        if self._closing:  # the connection was lost in the turn in which the request was collected
-            self._cancel(later)
 
     def _answered(self, response: Answer | None, slot: Slot, route: Route, request: Request, context: RequestContext) -> None:
         if self._closing:
@@ -392,10 +272,6 @@ class Connection(Admission):
         body = encode_bytes(ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[served]), 0)
         prefix = response_prefix(0, len(body), correlation_id)
         self._put([prefix, body], len(prefix) + len(body))
-
-    def unanswered(self, route: Route) -> None:
-        """Requests cannot be answered because of an internal error, which is logged: close, as responses would be missing."""
-        self._close("failed_without_answer", f"{route.name} failed")
 
     def _close(self, reason: str, why: str, slot: Slot | None = None, *, is_logged: bool = False) -> None:
         """Close the connection. `reason` is counted, `why` is logged, unless the log has it already."""

@@ -17,15 +17,12 @@ POSITIONS_MAX = 4
 
 
 class Recognition:
-    """Of one connection. `client_id`: of its last request. `repeated`: what its last requests repeat, with which the next one is compared
-    first; `latest`: what the last one repeats."""
+    """Of one connection. `client_id`: of its last request."""
 
-    __slots__ = ("_header", "_header_client_id", "_header_end", "_header_version", "_positions", "client_id", "latest", "repeated")
+    __slots__ = ("_header", "_header_client_id", "_header_end", "_header_version", "_positions", "client_id")
 
     def __init__(self) -> None:
         self.client_id: str | None = None
-        self.repeated: KnownRequest | None = None
-        self.latest: KnownRequest | None = None
         # The last request's header after its first eight bytes: usually the next one has the same.
         self._header = b""
         self._header_end = 8
@@ -63,12 +60,3 @@ class Recognition:
             self._header, self._header_end, self._header_version = bytes(frame[8:position]), position, version
             self._header_client_id = self.client_id
         return position
-
-    def forget_repeated(self) -> None:
-        """The last request repeats none that can be joined."""
-        self.latest = self.repeated = None
-
-    def joined(self, known: KnownRequest, count: int) -> None:
-        """The last `count` requests repeat this one. The next requests of a connection that writes to several partitions in turn do not."""
-        self.repeated = known if known is self.latest or count > 1 else None
-        self.latest = known

@@ -153,19 +153,16 @@ class Hub:
                 member.flush_now()
         self.serving = False
 
-    def _begin_turn(self, sockets: int) -> None:
+    def _begin_turn(self) -> None:
         self.in_turn = True
-        self.actions.begin_turn(collects=sockets > 1)
+        self.actions.begin_turn()
 
     def _end_turn(self) -> None:
-        """Handle the requests that were collected, send the responses of the turn, then run its actions, and send their responses."""
-        actions = self.actions
-        if actions.collects:  # otherwise nothing was collected
-            actions.end_reading()
+        """Send the responses of the turn, then run its actions, and send their responses."""
         if self._postponed:
             self._flush_postponed()
         try:
-            actions.end_turn()
+            self.actions.end_turn()
         finally:
             self.in_turn = False
             if self._postponed:

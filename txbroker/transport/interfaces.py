@@ -58,12 +58,10 @@ class FrameProtocol(Protocol):
 
     def connectionLost(self, reason: Failure) -> None: ...
 
-    def frame_received(self, frame: memoryview, received: memoryview, /) -> int:
+    def frame_received(self, frame: memoryview, /) -> bool:
         """Take one whole frame without its size: writable, and valid until this returns. Never raises because of its content.
 
-        `received` is this frame with its size, and what was received after it: the protocol may take more whole frames. Returns how many
-        bytes of `received` it has taken. 0: the frame was not taken, and the protocol is `full`. The transport offers it again when `full`
-        becomes false.
+        False: the frame was not taken, and the protocol is `full`. The transport offers it again when `full` becomes false.
         """
 
     def bad_size(self, size: int, size_max: int) -> None:

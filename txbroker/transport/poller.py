@@ -43,8 +43,8 @@ class Member(Protocol):
 class Poller:
     """Serves its members from `start` to `stop`, while `reactor` runs."""
 
-    def __init__(self, reactor: Any, begin_turn: Callable[[int], None], end_turn: Callable[[], None]) -> None:
-        """`begin_turn(sockets)` and `end_turn` are called around each turn, which serves the sockets that one poll has returned."""
+    def __init__(self, reactor: Any, begin_turn: Callable[[], None], end_turn: Callable[[], None]) -> None:
+        """`begin_turn` and `end_turn` are called around each turn, which serves the sockets that one poll has returned."""
         self._reactor = reactor
         self._begin_turn = begin_turn
         self._end_turn = end_turn
@@ -109,7 +109,7 @@ class Poller:
         if not events:
             return 0
         members = self._members
-        self._begin_turn(len(events))
+        self._begin_turn()
         for fd, event in events:
             member = members.get(fd)
             if member is not None:

@@ -16,7 +16,6 @@ from txbroker.transport.hub import Hub
 from txbroker.transport.inbox import SIZE, Inbox
 from txbroker.transport.interfaces import FrameProtocol, Part
 from txbroker.transport.output import RegionGone, SendQueue, join_small
-from txbroker.wire.joined_requests import FRAME_MAX
 
 log = logging.getLogger("txbroker.transport")
 
@@ -140,8 +139,8 @@ class ServerTransport(tcp.Server):
             frame_end = position + _SIZE_BYTES + size
             if frame_end > end:
                 break
-            received = view[position : end if size_max >= FRAME_MAX else frame_end]
-            position += protocol.frame_received(view[position + _SIZE_BYTES : frame_end], received)
+            if protocol.frame_received(view[position + _SIZE_BYTES : frame_end]):
+                position = frame_end
             if protocol.full:
                 why = self._send()
                 if protocol.full:

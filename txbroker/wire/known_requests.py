@@ -8,7 +8,7 @@ same bytes except for the correlation id and the fetch offset (`KnownFetches`). 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from txbroker.errors import ProtocolError
@@ -42,11 +42,10 @@ class Holder(Protocol):
 class KnownRequest:
     """A message, the client id of its header, the structs in it that have records, and the struct with the field that differs.
 
-    `key`: its bytes that do not change. `position`: where the changing field is between them. `target`: what it writes to, once a handler
-    has said so (`api/registry.py`).
+    `key`: its bytes that do not change. `position`: where the changing field is between them.
     """
 
-    __slots__ = ("changing", "client_id", "generation", "holders", "key", "message", "position", "target")
+    __slots__ = ("changing", "client_id", "generation", "holders", "key", "message", "position")
 
     def __init__(
         self, key: bytes, position: int, message: Request, client_id: str | None, changing: Any, holders: Sequence[Holder] = ()
@@ -57,7 +56,6 @@ class KnownRequest:
         self.client_id = client_id
         self.changing = changing
         self.holders = holders
-        self.target: Hashable = None
         self.generation = 0  # in which it was last moved to the newer ones
 
 

@@ -1,9 +1,10 @@
-"""Produce requests that are received together get the responses, and leave the log, as if each was received alone."""
+"""Produce requests that repeat an earlier one get the responses that they get when they are decoded."""
 
 from __future__ import annotations
 
 import random
 import struct
+from collections.abc import Callable
 
 import pytest
 
@@ -12,14 +13,13 @@ from tests.fuzz.inprocess import InProcessBroker
 from txbroker.wire.codec import encode_bytes
 from txbroker.wire.compression import Codec
 from txbroker.wire.headers import request_prefix
-from txbroker.wire.joined_requests import FRAME_MAX, JOINED_MAX
 from txbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from txbroker.wire.records import Record, build
 
 
 def _batch(chance: random.Random) -> bytes:
     kind = chance.randrange(12)
-    value = chance.randbytes(chance.choice((20, 20, 20, 100, FRAME_MAX)))
+    value = chance.randbytes(chance.choice((20, 20, 20, 100, 4096)))
     codec = Codec.ZSTD if kind == 1 else Codec.NONE
     made = [Record(offset, 1_700_000_000_000, b"k", value) for offset in range(chance.choice((1, 1, 3)))]
     if kind == 5:  # a transactional batch whose producer id is not one
@@ -35,8 +35,8 @@ def _batch(chance: random.Random) -> bytes:
     return bytes(records)
 
 
-def _requests(chance: random.Random, count: int) -> list[bytes]:
-    """Requests of one client, most of them alike."""
+def _requests(chance: random.Random, count: int, client_id: Callable[[int], str]) -> list[bytes]:
+    """Requests, most of them alike but for the client id."""
     made = []
     version = chance.choice((3, 5, 8, 9, 12, 13))
     for number in range(count):
@@ -46,29 +46,18 @@ def _requests(chance: random.Random, count: int) -> list[bytes]:
         data = PartitionProduceData(index=partition, records=_batch(chance))
         names = TopicProduceData(name=frames.TOPICS[topic], topic_id=frames.TOPIC_IDS[topic], partition_data=[data])
         body = encode_bytes(ProduceRequest(acks=acks, timeout_ms=1000, topic_data=[names]), version)
-        made.append(request_prefix(ProduceRequest, version, number, "tests", len(body)) + body)
+        made.append(request_prefix(ProduceRequest, version, number, client_id(number), len(body)) + body)
     return made
 
 
-def _answers(broker: InProcessBroker, requests: list[bytes], together: int) -> tuple[list[bytes], int]:
-    """The responses to requests that are received `together` at a time, and how many were handled with one before them."""
+def _answers(broker: InProcessBroker, requests: list[bytes]) -> list[bytes]:
+    """The responses to requests that one connection receives."""
     connection, transport = broker._connect()
     output = b""
-    joined = 0
-    for at in range(0, len(requests), together):
-        received = b"".join(requests[at : at + together])
-        position = 0
-        while position < len(received):
-            end = position + 4 + struct.unpack_from(">i", received, position)[0]
-            buffer = memoryview(bytearray(received[position:]))
-            taken_end = position + connection.frame_received(buffer[4 : end - position], buffer)
-            buffer[:] = b"\xee" * len(buffer)  # the receive buffer is used again
-            count = 0
-            while position < taken_end:
-                position += 4 + struct.unpack_from(">i", received, position)[0]
-                count += 1
-            assert position == taken_end and 0 < count <= JOINED_MAX
-            joined += count - 1
+    for request in requests:
+        buffer = memoryview(bytearray(request[4:]))
+        assert connection.frame_received(buffer)
+        buffer[:] = b"\xee" * len(buffer)  # the receive buffer is used again
         broker.reactor.advance(0)
         output += b"".join(bytes(part) for part in connection.take_output())  # type: ignore[arg-type]
     assert not connection.in_flight and not transport.closed
@@ -77,22 +66,24 @@ def _answers(broker: InProcessBroker, requests: list[bytes], together: int) -> t
         end = 4 + struct.unpack_from(">i", output)[0]
         found.append(output[4:end])
         output = output[end:]
-    return found, joined
+    return found
+
+
+def _kept(broker: InProcessBroker) -> int:
+    """How many requests the broker remembers: those that it has decoded."""
+    return len(broker._connect()[0]._registry._known_requests)
 
 
 @pytest.mark.parametrize("overrides", [[], ["log.message.timestamp.type=LogAppendTime"], ["compression.type=uncompressed"]], ids=str)
-def test_joined_requests_are_answered_as_single_ones(overrides: list[str]) -> None:
+def test_recognised_requests_are_answered_as_decoded_ones(overrides: list[str]) -> None:
     one, other = InProcessBroker(overrides=overrides), InProcessBroker(overrides=overrides)
     try:
-        joined = 0
-        for seed in range(150):
-            requests = _requests(random.Random(seed), 40)
-            together, more = _answers(one, requests, 3 + seed % 20)
-            alone, none = _answers(other, requests, 1)
-            assert together == alone, f"seed {seed}"
-            assert len(alone) == len(requests) and not none
-            joined += more
-        assert joined > 500
+        for seed in range(60):
+            recognised = _answers(one, _requests(random.Random(seed), 40, lambda number: "tests"))
+            decoded = _answers(other, _requests(random.Random(seed), 40, lambda number, seed=seed: f"tests-{seed}-{number}"))
+            assert recognised == decoded, f"seed {seed}"
+            assert len(recognised) == 40
+        assert _kept(one) < 100 < 2000 < _kept(other)
     finally:
         one.close()
         other.close()
@@ -107,7 +98,7 @@ def test_a_topic_without_partitions_before_another_one() -> None:
                   TopicProduceData(name=frames.TOPICS[1], partition_data=[data])]  # fmt: skip
         body = encode_bytes(ProduceRequest(acks=1, timeout_ms=1000, topic_data=topics), 9)
         request = request_prefix(ProduceRequest, 9, 7, "tests", len(body)) + body
-        answers, joined = _answers(broker, [request] * 4, 4)
-        assert len(answers) == 4 and not joined
+        answers = _answers(broker, [request] * 4)
+        assert len(answers) == 4 and len({answer[:-40] for answer in answers}) == 1
     finally:
         broker.close()
