@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from typing import Any
 
 import snappy
 
@@ -79,8 +80,9 @@ class Consumer:
         read = []
         for partition in (each for topic in response.responses for each in topic.partitions):
             check(partition.error_code, "a fetch")
-            if partition.records:
-                self._offsets[partition.partition_index] = read_header(bytes(partition.records)).last_offset + 1
+            records: Any = partition.records
+            if records:
+                self._offsets[partition.partition_index] = read_header(records).last_offset + 1
                 read.append(partition.partition_index)
         if self._epoch >= 0:
             self._session_id = response.session_id
