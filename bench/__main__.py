@@ -8,11 +8,13 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
-from bench import beside_cleaning, cleaning, javaperf, latency, overview, plots, report, starting, throughput
-from bench.brokers import KAFKA, TXBROKER, make, rss_mb
+from bench import beside_cleaning, cleaning, javaperf, latency, overview, plots, real, report, starting, throughput
+from bench.brokers import KAFKA, TXBROKER, make
 from bench.measures import Bench, Figure, Outcome, Settings, Work
+from bench.process_tree import rss_mb
 from bench.turns import in_turn
 from tests.support.cache import Missing
 from tests.support.server import Server
@@ -26,11 +28,12 @@ PROCESSES = "processes"
 HERE = Path(__file__).resolve().parent
 README = HERE.parent / "README.md"
 QUICK = Settings(seconds=2.0, warmup_s=0.5, first_warmup_s=4.0, scale=0.2)
+REAL: tuple[Bench, ...] = (*real.BENCHES, *javaperf.BENCHES)
 BENCHES: tuple[Bench, ...] = (
+    *REAL,
     *starting.BENCHES,
     *throughput.BENCHES,
     *latency.BENCHES,
-    *javaperf.BENCHES,
     *cleaning.BENCHES,
     *beside_cleaning.BENCHES,
 )
@@ -52,9 +55,15 @@ def _arguments(arguments: Sequence[str]) -> argparse.Namespace:
         f"`python -m bench {WALK} --help`: the calls that a request costs."
     )
     parser.add_argument("--quick", action="store_true", help="a short run that checks that everything works; its figures mean nothing")
-    parser.add_argument("--rounds", type=int, help="number of measurements of each load on each broker")
+    parser.add_argument("--rounds", type=int, help=f"number of measurements of each load on each broker ({Settings.rounds})")
+    parser.add_argument("--seconds", type=float, help=f"duration of a measurement ({Settings.seconds:g})")
+    parser.add_argument("--warm", type=float, help=f"seconds of each load before its first measurement ({Settings.first_warmup_s:g})")
     parser.add_argument("--only", choices=(TXBROKER, KAFKA), help="measure one broker only, without a comparison")
-    parser.add_argument("--results", type=Path, help="directory for RESULTS.md and results.jsonl; default: bench/, after a full run only")
+    parser.add_argument(
+        "--results",
+        type=Path,
+        help="directory for RESULTS.md and results.jsonl, which keep what is not measured now; default: bench/ if everything is measured",
+    )
     parser.add_argument("--redraw", action="store_true", help="measure nothing: draw the plots and README's table again from results.jsonl")
     parser.add_argument("--directory", type=Path, help="directory for the brokers' data; default: a temporary one")
     options = parser.parse_args(arguments)
@@ -96,15 +105,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         where = options.results or HERE
         _draw(where, report.read(where / "results.jsonl", [*BENCHES, MEMORY]))
         return 0
-    settings = QUICK if options.quick else Settings()
-    if options.rounds:
-        settings = Settings(**{**vars(settings), "rounds": options.rounds})
+    given = {"rounds": options.rounds, "seconds": options.seconds, "first_warmup_s": options.warm}
+    settings = replace(QUICK if options.quick else Settings(), **{name: value for name, value in given.items() if value is not None})
     wanted = [bench for bench in BENCHES if not options.loads or bench.name in options.loads]
     directory = Path(tempfile.mkdtemp(prefix="txbroker-bench-", dir=options.directory))
-    servers = {name: make(name, directory / name) for name in ([options.only] if options.only else [TXBROKER, KAFKA])}
+    servers: dict[str, Server] = {}
     try:
+        for name in [options.only] if options.only else [TXBROKER, KAFKA]:
+            servers[name] = make(name, directory / name)
         outcomes = _run_all(wanted, servers, settings)
-    except Missing as error:
+    except (Missing, real.ClientFailed) as error:
         print(error, file=sys.stderr)
         return 1
     finally:
@@ -142,10 +152,14 @@ def _run(bench: Bench, servers: dict[str, Server], settings: Settings) -> Outcom
 
 
 def _write(directory: Path, outcomes: Sequence[Outcome], settings: Settings) -> None:
+    """Write the page and the samples. What was not measured now keeps the samples that are there."""
     directory.mkdir(parents=True, exist_ok=True)
-    (directory / "RESULTS.md").write_text(report.markdown(outcomes, settings))
-    lines = [line for outcome in outcomes for line in report.json_lines(outcome)]
-    (directory / "results.jsonl").write_text("\n".join(lines) + "\n")
+    path = directory / "results.jsonl"
+    works = [*BENCHES, MEMORY]
+    found = {outcome.bench.name: outcome for outcome in [*(report.read(path, works) if path.exists() else []), *outcomes]}
+    outcomes = [found[work.name] for work in works if work.name in found]
+    (directory / "RESULTS.md").write_text(report.markdown(outcomes, settings, {bench.name for bench in REAL}))
+    path.write_text("".join(f"{line}\n" for outcome in outcomes for line in report.json_lines(outcome)))
     try:
         _draw(directory, outcomes)
     except plots.NoPlots as error:

@@ -1,4 +1,4 @@
-"""The brokers that are measured, each in its own process with its default settings, and their CPU and memory from /proc."""
+"""The brokers that are measured, each in its own process with its default settings."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from bench.process_tree import cpu_seconds
 from bench.requests import BrokerClient
 from tests.support.broker import BrokerProcess
 from tests.support.kafka import KafkaProcess
@@ -77,52 +78,11 @@ def make(name: str, directory: Path) -> Server:
     return MeasuredTxbroker(directory) if name == TXBROKER else MeasuredKafka(directory)
 
 
-def cpu_seconds(pid: int) -> float:
-    """User and system time of a process."""
-    return _ticks(pid, 11, 12)
-
-
-def cpu_times(pid: int) -> tuple[float, float]:
-    """User time and system time, in seconds."""
-    return _ticks(pid, 11), _ticks(pid, 12)
-
-
-def age_seconds(pid: int) -> float:
-    """The age of a process, in hundredths of a second."""
-    with open("/proc/uptime") as file:
-        return float(file.read().split()[0]) - _ticks(pid, 19)
-
-
-def _ticks(pid: int, *fields: int) -> float:
-    with open(f"/proc/{pid}/stat") as file:
-        values = file.read().rpartition(")")[2].split()
-    return sum(int(values[field]) for field in fields) / os.sysconf("SC_CLK_TCK")
-
-
-def rss_mb(pid: int) -> float:
-    """Resident memory of a process in megabytes."""
-    with open(f"/proc/{pid}/statm") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
-
-
-class CpuMeter:
-    """CPU seconds of a process from now on."""
-
-    def __init__(self, pid: int) -> None:
-        self._pid = pid
-        self._cpu = cpu_seconds(pid)
-        self._since = time.perf_counter()
-
-    def seconds(self) -> float:
-        return cpu_seconds(self._pid) - self._cpu
-
-    def share(self) -> float:
-        """The number of cores used."""
-        return self.seconds() / (time.perf_counter() - self._since)
-
-
 class OthersMeter:
-    """CPU use of all other processes on this machine from now on. Measurements on a busy machine are worth little."""
+    """CPU use of all other processes on this machine from now on. Measurements on a busy machine are worth little.
+
+    `brokers`: their first processes; those that they start are theirs.
+    """
 
     def __init__(self, brokers: Iterable[int]) -> None:
         self._brokers = list(brokers)

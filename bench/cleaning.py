@@ -16,8 +16,9 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from bench.brokers import DEFAULTS, KAFKA, MeasuredKafka, MeasuredTxbroker, cpu_seconds
+from bench.brokers import DEFAULTS, KAFKA, MeasuredKafka, MeasuredTxbroker
 from bench.measures import Bench, Figure, Measure, Sample, Settings
+from bench.process_tree import cpu_seconds, tree
 from bench.requests import FIRST_TIMESTAMP, BrokerClient
 from tests.support.server import Server
 from txbroker.wire.batch import HEADER_SIZE, read_header, seal
@@ -60,23 +61,12 @@ class Processes:
 
     pid: int
 
-    def all(self) -> list[int]:
-        found = [self.pid]
-        for path in Path("/proc").glob("[0-9]*/stat"):
-            try:
-                parent = int(path.read_text().rpartition(")")[2].split()[1])
-            except (OSError, IndexError):
-                continue  # the process has ended
-            if parent == self.pid:
-                found.append(int(path.parent.name))
-        return found
-
     def peak_mb(self) -> float:
         """The sum of the peak resident memory of each process."""
-        return sum(_peak_mb(pid) for pid in self.all())
+        return sum(_peak_mb(pid) for pid in tree(self.pid))
 
     def cpu_s(self) -> float:
-        return sum(cpu_seconds(pid) for pid in self.all())
+        return cpu_seconds(self.pid)
 
 
 def _peak_mb(pid: int) -> float:

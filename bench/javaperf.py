@@ -1,25 +1,28 @@
-"""Apache Kafka's ProducerPerformance and ConsumerPerformance on either broker: throughput with the Java client."""
+"""Apache Kafka's ProducerPerformance and ConsumerPerformance on either broker: Java clients with their default settings."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 
-from bench.brokers import CpuMeter
-from bench.measures import Bench, Figure, Measure, Sample, Settings
+from bench.measures import ERRORS, RETRIES, Bench, Figure, Measure, Sample, Settings
+from bench.process_tree import CpuMeter
+from bench.real import PARTITIONS, PER_BYTE, warm
 from bench.requests import BrokerClient
 from tests.support import java
 from tests.support.server import Server
 
-RECORDS_SMALL = 4_000_000
-RECORDS_KIB = 600_000
+RECORDS = {100: 4_000_000, 1024: 600_000}  # by their size in bytes
 RECORDS_IN_TRANSACTIONS = 300_000
 TIMEOUT_S = 600.0
 JAVA_OPTIONS = ("-Xmx512M", "-server", "-XX:+UseG1GC")
 
-_SENT = re.compile(r"(\d+) records sent, .*?\(([\d.]+) MB/sec\)")
+_SENT = re.compile(r"^(\d+) records sent, .*?\(([\d.]+) MB/sec\).* 99\.9th\.$", re.MULTILINE)  # with percentiles: of the whole run
+_METRIC = r"^producer-metrics:{}:.*: ([\d.]+)$"
 _FETCH_RATE_COLUMN = 8  # of ConsumerPerformance's output: fetch.MB.sec
+_MIB = 1 << 20
 
 
 class UnexpectedOutput(Exception):
@@ -30,36 +33,28 @@ def _run(tool: str, *arguments: str) -> str:
     return java.run(tool, *arguments, timeout_s=TIMEOUT_S, options=JAVA_OPTIONS)
 
 
-def _produce(address: str, topic: str, records: int, record_bytes: int, batch_bytes: int, transaction_ms: int = 0) -> float:
-    """MiB per second. `transaction_ms`: the duration of transactions, 0 without them."""
+def _produce(address: str, topic: str, records: int, record_bytes: int, transaction_ms: int = 0) -> Sample:
+    """MB/s, errors and retries. `transaction_ms`: the duration of transactions, 0 without them."""
     transactional = ["--transactional-id", topic, "--transaction-duration-ms", str(transaction_ms)] if transaction_ms else []
+    sizes = ["--num-records", str(records), "--record-size", str(record_bytes), "--throughput", "-1"]
     text = _run(
-        "kafka-producer-perf-test",
-        "--topic",
-        topic,
-        "--num-records",
-        str(records),
-        "--record-size",
-        str(record_bytes),
-        "--throughput",
-        "-1",
-        "--bootstrap-server",
-        address,
-        *transactional,
-        "--command-property",
-        "acks=all" if transactional else "acks=1",
-        "linger.ms=10",
-        f"batch.size={batch_bytes}",
-        "buffer.memory=67108864",
-    )
-    found = _SENT.match(text.strip().rpartition("\n")[2])
+        "kafka-producer-perf-test", "--topic", topic, *sizes, "--bootstrap-server", address, *transactional, "--print-metrics"
+    )  # fmt: skip
+    found = _SENT.search(text)
     if found is None or int(found[1]) != records:
         raise UnexpectedOutput(text[-1000:])
-    return float(found[2])
+    return {"MB/s": float(found[2]) * _MIB / 1e6, ERRORS: _metric(text, "record-error-total"), RETRIES: _metric(text, "record-retry-total")}
 
 
-def _consume(address: str, topic: str, records: int) -> float:
-    """MiB per second of the time spent fetching."""
+def _metric(text: str, name: str) -> float:
+    found = re.search(_METRIC.format(name), text, re.MULTILINE)
+    if found is None:
+        raise UnexpectedOutput(f"there is no metric {name}: {text[-1000:]}")
+    return float(found[1])
+
+
+def _consume(address: str, topic: str, records: int) -> Sample:
+    """MB/s of the time spent fetching."""
     text = _run(
         "kafka-consumer-perf-test",
         "--bootstrap-server",
@@ -73,86 +68,79 @@ def _consume(address: str, topic: str, records: int) -> float:
         "20000",
     )
     try:
-        return float(text.strip().rpartition("\n")[2].split(",")[_FETCH_RATE_COLUMN])
+        return {"MB/s": float(text.strip().rpartition("\n")[2].split(",")[_FETCH_RATE_COLUMN]) * _MIB / 1e6}
     except (IndexError, ValueError) as error:
         raise UnexpectedOutput(text[-1000:]) from error
 
 
-def _sample(cpu: CpuMeter, rate: float, payload_bytes: int) -> Sample:
-    return {"MiB/s": rate, "CPU per GB": cpu.seconds() / payload_bytes * 1e9}
+def _with_cpu(server: Server, work: Callable[[], Sample], payload_bytes: int) -> Sample:
+    cpu = CpuMeter(server.pid)
+    sample = work()
+    return {**sample, "CPU per GB": cpu.seconds() / payload_bytes * 1e9}
 
 
-def _producing(
-    record_bytes: int, records: int, partitions: int, batch_bytes: int, transaction_ms: int = 0
-) -> Callable[[Server, Settings], AbstractContextManager[Measure]]:
+def _producing(record_bytes: int, records: int, transaction_ms: int = 0) -> Callable[[Server, Settings], AbstractContextManager[Measure]]:
     @contextmanager
     def ready(server: Server, settings: Settings) -> Iterator[Measure]:
-        name = f"perf-{record_bytes}-{batch_bytes}-{transaction_ms}"
+        name = f"perf-{record_bytes}-{transaction_ms}"
         count = int(records * settings.scale)
 
         def measure() -> Sample:
             with BrokerClient(server.address) as client:
-                client.create_topic(name, partitions)
-                cpu = CpuMeter(server.pid)
-                rate = _produce(server.address, name, count, record_bytes, batch_bytes, transaction_ms)
-                sample = _sample(cpu, rate, count * record_bytes)
+                client.create_topic(name, PARTITIONS)
+                work = partial(_produce, server.address, name, count, record_bytes, transaction_ms)
+                sample = _with_cpu(server, work, count * record_bytes)
                 client.delete_topic(name)
             return sample
 
-        measure()
+        warm(measure, settings)
         yield measure
 
     return ready
 
 
-@contextmanager
-def _consuming(server: Server, settings: Settings) -> Iterator[Measure]:
-    name, size = "perf-consume", 1024
-    count = int(RECORDS_KIB * settings.scale)
-    with BrokerClient(server.address) as client:
-        client.create_topic(name, 6)
-        _produce(server.address, name, count, size, 131072)
+def _consuming(record_bytes: int) -> Callable[[Server, Settings], AbstractContextManager[Measure]]:
+    @contextmanager
+    def ready(server: Server, settings: Settings) -> Iterator[Measure]:
+        name = f"perf-consume-{record_bytes}"
+        count = int(RECORDS[record_bytes] * settings.scale)
+        with BrokerClient(server.address) as client:
+            client.create_topic(name, PARTITIONS)
+            _produce(server.address, name, count, record_bytes)
 
-        def measure() -> Sample:
-            cpu = CpuMeter(server.pid)
-            return _sample(cpu, _consume(server.address, name, count), count * size)
+            def measure() -> Sample:
+                return _with_cpu(server, partial(_consume, server.address, name, count), count * record_bytes)
 
-        measure()
-        try:
-            yield measure
-        finally:
-            client.delete_topic(name)
+            warm(measure, settings)
+            try:
+                yield measure
+            finally:
+                client.delete_topic(name)
 
-
-def _figures(target: float, digits: int = 1) -> tuple[Figure, ...]:
-    return (
-        Figure("MiB/s", "MiB/s", target=target),
-        Figure("CPU per GB", "s", less=True, digits=digits, target=0.6),
-    )
+    return ready
 
 
 BENCHES = (
-    Bench(
-        "java-100-131072",
-        "ProducerPerformance, 100-byte records, 1 partition, batch.size 131072",
-        _figures(1.1),
-        _producing(100, RECORDS_SMALL, 1, 131072),
+    *(
+        Bench(f"java-produce-{size}", f"ProducerPerformance, {size}-byte records", PER_BYTE, _producing(size, count))
+        for size, count in RECORDS.items()
     ),
-    Bench("java-100-16384", "the same, batch.size 16384", _figures(1.1), _producing(100, RECORDS_SMALL, 1, 16384)),
-    Bench(
-        "java-1024-131072",
-        "ProducerPerformance, 1 KiB records, 6 partitions, batch.size 131072",
-        _figures(1.1),
-        _producing(1024, RECORDS_KIB, 6, 131072),
+    *(
+        Bench(
+            f"java-consume-{size}",
+            f"ConsumerPerformance, {size}-byte records, fetch phase",
+            PER_BYTE,
+            _consuming(size),
+        )
+        for size in RECORDS
     ),
     *(
         Bench(
             f"java-transactions-{duration_ms}",
-            f"ProducerPerformance, transactions of {duration_ms} ms with acks=all, 1 KiB records, 6 partitions, batch.size 16384",
-            _figures(1.0),
-            _producing(1024, RECORDS_IN_TRANSACTIONS, 6, 16384, duration_ms),
+            f"ProducerPerformance, transactions of {duration_ms} ms, 1 KiB records, {PARTITIONS} partitions",
+            (Figure("MB/s", "MB/s", target=1.0), Figure("CPU per GB", "s", less=True, digits=1, target=0.6)),
+            _producing(1024, RECORDS_IN_TRANSACTIONS, duration_ms),
         )
         for duration_ms in (10, 100)
     ),
-    Bench("java-consume", "ConsumerPerformance, 1 KiB records, 6 partitions, fetch phase", _figures(1.0, 2), _consuming),
 )

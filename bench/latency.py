@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
 from bench import requests
-from bench.brokers import CpuMeter
 from bench.measures import Bench, Figure, Measure, Sample, Settings
+from bench.process_tree import CpuMeter
 from bench.requests import BrokerClient, frame
 from tests.support.server import Server
 from txbroker.wire.messages.produce import ProduceRequest

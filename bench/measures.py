@@ -9,7 +9,11 @@ from dataclasses import dataclass, field
 from tests.support.server import Server
 
 Sample = dict[str, float]
-"""One measurement: values by the keys of the benchmark's figures."""
+"""One measurement: values by the keys of the benchmark's figures, and of these conditions."""
+
+GENERATOR = "generator"  # cores that the load generator used
+OTHERS = "others"  # cores that other processes used
+ERRORS, RETRIES = "errors", "retries"  # that real clients have reported
 
 
 @dataclass(frozen=True)
@@ -35,9 +39,9 @@ class Settings:
 
     seconds: float = 6.0
     warmup_s: float = 1.0
-    first_warmup_s: float = 10.0
+    first_warmup_s: float = 15.0
     """Before the first measurement of each load, on both brokers: a JVM needs this long to compile the hot code."""
-    rounds: int = 3
+    rounds: int = 5
     scale: float = 1.0
     """Factor for counts of messages, records and wake-ups."""
 

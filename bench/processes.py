@@ -15,8 +15,9 @@ from pathlib import Path
 from statistics import median
 
 from bench import parts, plots, throughput
-from bench.brokers import DEFAULTS, KAFKA, MeasuredKafka, MeasuredTxbroker, rss_mb
+from bench.brokers import DEFAULTS, KAFKA, MeasuredKafka, MeasuredTxbroker
 from bench.measures import Bench, Figure, Outcome, Settings, Work
+from bench.process_tree import rss_mb
 from bench.report import conditions, facts, json_lines, read
 from bench.turns import in_turn
 from tests.support.cache import Missing
@@ -80,10 +81,10 @@ def _run(wanted: Sequence[Bench], running: Mapping[str, Server], settings: Setti
         outcome = Outcome(bench)
         with ExitStack() as stack:
             measures = {name: stack.enter_context(bench.ready(server, settings)) for name, server in running.items()}
-            in_turn(outcome, measures, settings.rounds, [pid for server in running.values() for pid in server.pids()])
+            in_turn(outcome, measures, settings.rounds, [server.pid for server in running.values()])
         outcomes.append(outcome)
         print(f"{bench.name}: {conditions(outcome)}", file=sys.stderr)
-    outcomes.append(Outcome(MEMORY, {name: [{"memory": sum(map(rss_mb, server.pids()))}] for name, server in running.items()}))
+    outcomes.append(Outcome(MEMORY, {name: [{"memory": rss_mb(server.pid)}] for name, server in running.items()}))
     return outcomes
 
 

@@ -20,8 +20,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bench.__main__ import BENCHES
-from bench.brokers import TXBROKER, MeasuredTxbroker, cpu_times, make
+from bench.brokers import TXBROKER, MeasuredTxbroker, make
 from bench.measures import Bench, Measure, Sample, Settings
+from bench.process_tree import cpu_times
 from bench.stacks import spent, table
 from tests.support.cache import Missing
 from tests.support.server import ServerFailed

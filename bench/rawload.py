@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import itertools
 import multiprocessing
-import os
 import select
 import socket
 import struct
@@ -27,6 +26,8 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection as Pipe
+
+from bench.process_tree import CpuMeter, rss_mb
 
 _SIZE = struct.Struct(">i")
 _BUFFER_BYTES = 1 << 20
@@ -188,21 +189,8 @@ def _sums(clients: dict[int, _Client]) -> tuple[int, int, int]:
     return sum(c.answers for c in all_clients), sum(c.bytes_in for c in all_clients), sum(c.bytes_out for c in all_clients)
 
 
-def cpu_seconds(pid: int) -> float:
-    """User and system time of a process."""
-    with open(f"/proc/{pid}/stat") as file:
-        fields = file.read().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def rss_mb(pid: int) -> float:
-    """Resident memory of a process in megabytes."""
-    with open(f"/proc/{pid}/statm") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
-
-
-def run(load: Load, *pids: int) -> Result:
-    """Run the load and return its result. Blocks for the warm-up and the measured time."""
+def run(load: Load, pid: int | None = None) -> Result:
+    """Run the load and return its result. Blocks for the warm-up and the measured time. `pid`: the broker's first process."""
     context = multiprocessing.get_context("fork")
     pipes, workers = [], []
     for first in range(min(load.processes, load.connections)):
@@ -213,9 +201,9 @@ def run(load: Load, *pids: int) -> Result:
         pipes.append(ours)
         workers.append(worker)
     time.sleep(load.warmup_s)
-    cpu, since = sum(map(cpu_seconds, pids)), time.perf_counter()
+    cpu = None if pid is None else CpuMeter(pid)
     time.sleep(load.seconds)
-    share = (sum(map(cpu_seconds, pids)) - cpu) / (time.perf_counter() - since) if pids else None
+    share = None if cpu is None else cpu.share()
     outcomes = [pipe.recv() for pipe in pipes]
     for worker in workers:
         worker.join()
@@ -230,7 +218,7 @@ def run(load: Load, *pids: int) -> Result:
         generator_share=round(generator_share, 2),
         cpu_us_per_answer=round(share / answers * 1e6, 2) if share is not None and answers else None,
         cpu_share=round(share, 3) if share is not None else None,
-        rss_mb=round(sum(map(rss_mb, pids)), 1) if pids else None,
+        rss_mb=None if pid is None else round(rss_mb(pid), 1),
     )
 
 
@@ -250,8 +238,8 @@ def main(arguments: Sequence[str]) -> None:
     for name in options.pop("files"):
         with open(name, "rb") as file:
             frames.append(file.read())
-    pids = [pid for pid in [options.pop("pid")] if pid]
-    print(asdict(run(Load(host, int(port), [frames], **options), *pids)))
+    pid = options.pop("pid")
+    print(asdict(run(Load(host, int(port), [frames], **options), pid)))
 
 
 if __name__ == "__main__":

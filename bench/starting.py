@@ -9,8 +9,9 @@ from contextlib import contextmanager
 from functools import partial
 
 from bench import requests
-from bench.brokers import CpuMeter, age_seconds, make, rss_mb
+from bench.brokers import make
 from bench.measures import Bench, Figure, Measure, Sample, Settings
+from bench.process_tree import CpuMeter, age_seconds, rss_mb
 from bench.requests import BrokerClient
 from tests.support.server import Server
 

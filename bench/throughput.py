@@ -137,7 +137,7 @@ def _produce_small(depth: int) -> Callable[[Server, Settings], AbstractContextMa
 
             def measure(load: Load) -> Sample:
                 before = topic.end_offsets()
-                result = run(load, *server.pids())
+                result = run(load, server.pid)
                 if topic.end_offsets() - before < result.answers_per_s * load.seconds * 0.99:
                     raise requests.Refused("some acknowledged produce requests were not appended")
                 return _requests_sample(result)
@@ -161,7 +161,7 @@ def _fetch_small(server: Server, settings: Settings) -> Iterator[Measure]:
         ]
 
         def measure(load: Load) -> Sample:
-            result = run(load, *server.pids())
+            result = run(load, server.pid)
             if result.bytes_in_per_s < result.answers_per_s * answer_bytes * 0.99:
                 raise requests.Refused("some fetch responses had no records")
             return _requests_sample(result)
@@ -173,7 +173,7 @@ def _fetch_small(server: Server, settings: Settings) -> Iterator[Measure]:
 def _metadata(server: Server, settings: Settings) -> Iterator[Measure]:
     with _topic(server, "metadata"):
         frames = [[frame(requests.metadata("metadata"))]]
-        yield _warmed(lambda load: _requests_sample(run(load, *server.pids())), _load(server, settings, frames), settings)
+        yield _warmed(lambda load: _requests_sample(run(load, server.pid)), _load(server, settings, frames), settings)
 
 
 @contextmanager
@@ -192,7 +192,7 @@ def _produce_big(server: Server, settings: Settings) -> Iterator[Measure]:
             frames = [[frame(requests.produce(topic.id, partition, records))] for partition in range(PARTITIONS)]
             load = _load(server, settings, frames, topic, connections=BIG_CONNECTIONS, depth=2)
             before = topic.end_offsets()
-            result = run(replace(load, seconds=BURST_S, warmup_s=BURST_WARMUP_S), *server.pids())
+            result = run(replace(load, seconds=BURST_S, warmup_s=BURST_WARMUP_S), server.pid)
             if topic.end_offsets() - before < result.answers_per_s * BURST_S * BIG_RECORDS * 0.99:
                 raise requests.Refused("some acknowledged produce requests were not appended")
         return result
@@ -224,7 +224,7 @@ def _fetch_big(server: Server, settings: Settings) -> Iterator[Measure]:
         ]
 
         def measure(load: Load) -> Sample:
-            result = run(load, *server.pids())
+            result = run(load, server.pid)
             if result.bytes_in_per_s < result.answers_per_s * len(records):
                 raise requests.Refused("some fetch responses had no whole batch")
             return _bytes_sample(result.bytes_in_per_s, result)
@@ -250,7 +250,7 @@ def _lookups(server: Server, settings: Settings) -> Iterator[Measure]:
         frames = [[frame(requests.offset_at(name, dict.fromkeys(range(PARTITIONS), time))) for time in times]]
 
         def measure(load: Load) -> Sample:
-            sample = _requests_sample(run(load, *server.pids()))
+            sample = _requests_sample(run(load, server.pid))
             return {**sample, "look-ups/s": sample["requests/s"] * PARTITIONS}
 
         yield _warmed(measure, _load(server, settings, frames), settings)

@@ -18,7 +18,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from bench.rawload import Load, Result, rss_mb, run
+from bench.process_tree import rss_mb
+from bench.rawload import Load, Result, run
 from txbroker.api.request_context import RequestContext
 from txbroker.log.region import Region
 from txbroker.wire.codec import encode_bytes

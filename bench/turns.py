@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from bench.brokers import OthersMeter
-from bench.measures import Measure, Outcome
-from bench.report import OTHERS
+from bench.measures import OTHERS, Measure, Outcome
 
 
 def in_turn(outcome: Outcome, measures: Mapping[str, Measure], rounds: int, pids: Sequence[int] | None) -> None:

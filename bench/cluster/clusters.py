@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from bench.brokers import DEFAULTS, KAFKA, KAFKA_JAVA_OPTIONS, TXBROKER, cpu_seconds, rss_mb
+from bench.brokers import DEFAULTS, KAFKA, KAFKA_JAVA_OPTIONS, TXBROKER
+from bench.process_tree import cpu_seconds, rss_mb
 from bench.requests import BrokerClient
 from tests.support.broker import BrokerProcess
 from tests.support.cluster import CLUSTER_OVERRIDES, SESSION_MS, Cluster

@@ -14,9 +14,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bench.brokers import KAFKA, TXBROKER, CpuMeter, make
+from bench.brokers import KAFKA, TXBROKER, make
 from bench.measures import Figure, Outcome, Sample, Settings, Work
 from bench.pipeline.sessions import spark_session, started
+from bench.process_tree import CpuMeter
 from bench.requests import FIRST_TIMESTAMP, BrokerClient
 from bench.turns import in_turn
 from tests.support.server import Server

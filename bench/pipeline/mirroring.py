@@ -14,9 +14,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from bench.brokers import KAFKA, TXBROKER, cpu_seconds, make, rss_mb
+from bench.brokers import KAFKA, TXBROKER, make
 from bench.measures import Figure, Outcome, Sample, Settings, Work
 from bench.pipeline.copiers import Copier, MirrorMaker, TxbrokerMirror
+from bench.process_tree import cpu_seconds, rss_mb
 from bench.requests import FIRST_TIMESTAMP, LATEST, BrokerClient, Refused, offset_at
 from bench.turns import in_turn
 from tests.support.server import Server

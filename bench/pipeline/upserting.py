@@ -9,9 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from bench.brokers import TXBROKER, CpuMeter, make
+from bench.brokers import TXBROKER, make
 from bench.measures import Figure, Outcome, Sample, Settings, Work
 from bench.pipeline.sessions import spark_session, started
+from bench.process_tree import CpuMeter
 from bench.requests import FIRST_TIMESTAMP, BrokerClient
 from tests.support.server import Server
 from txbroker.spark.topic_source import TopicSource

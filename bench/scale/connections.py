@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from multiprocessing.connection import Connection as Pipe
 
 from bench import requests
-from bench.brokers import CpuMeter, rss_mb
 from bench.measures import Sample, Settings
+from bench.process_tree import CpuMeter, rss_mb
 from bench.rawload import Load, run
 from bench.requests import BrokerClient, frame
 from bench.scale.sweep import Curve, ServerSweep

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from bench.brokers import CpuMeter, rss_mb
 from bench.measures import Sample, Settings
+from bench.process_tree import CpuMeter, rss_mb
 from bench.rawload import Load, run
 from bench.requests import BrokerClient, Refused, frame
 from bench.scale.sweep import Curve, ServerSweep

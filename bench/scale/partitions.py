@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from bench import requests
-from bench.brokers import CpuMeter, cpu_seconds, rss_mb
 from bench.measures import Sample, Settings
+from bench.process_tree import CpuMeter, cpu_seconds, rss_mb
 from bench.rawload import Load, run
 from bench.requests import BrokerClient, frame
 from bench.scale.sweep import Curve, ServerSweep

@@ -29,9 +29,6 @@ class Processes(BrokerProcess):
     def _command(self) -> list[str]:
         return [*super()._command(), "--processes", str(self.count)]
 
-    def pids(self) -> list[int]:
-        return [self.pid, *self.children()]
-
     def addresses(self) -> str:
         """The addresses of all brokers, comma-separated."""
         return ",".join(f"{HOST}:{self.port + number}" for number in range(self.count))

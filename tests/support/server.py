@@ -65,10 +65,6 @@ class Server(ABC):
         assert self._process is not None
         return self._process.pid
 
-    def pids(self) -> list[int]:
-        """The process ids of all of its processes that serve."""
-        return [self.pid]
-
     @property
     def running(self) -> bool:
         """Whether the process is running."""

@@ -1,0 +1,188 @@
+"""Loads of real clients: franz-go (web, stream and pubsub) and librdkafka, each a program of its own with the client's default settings."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+
+from bench.measures import ERRORS, GENERATOR, RETRIES, Bench, Figure, Measure, Sample, Settings
+from bench.process_tree import CpuMeter
+from bench.requests import BrokerClient
+from tests.support import cache
+from tests.support.cache import CHECKOUT, Missing
+from tests.support.server import Server
+
+CPU = "CPU"
+PARTITIONS = 6
+CONSUMED = {100: 3_000_000, 1024: 600_000}  # records of a topic that is read, by their size
+_FRANZ_GO = Path(__file__).resolve().parent / "franz_go"
+_GO_PLACES = ("/usr/local/go/bin",)
+
+
+class ClientFailed(Exception):
+    """A client ended with an error; the message is what it printed."""
+
+
+@functools.cache
+def franz_go() -> Path:
+    """The program of the folder franz_go, which Go builds if it has changed; Missing if Go is not installed."""
+    go = shutil.which("go", path=os.pathsep.join([os.environ.get("PATH", ""), *_GO_PLACES]))
+    if go is None:
+        raise Missing("Go is not installed: see https://go.dev/doc/install, or on Debian apt-get install golang-go")
+    program = cache.directory() / "bench" / "franz_go"
+    program.parent.mkdir(parents=True, exist_ok=True)
+    built = subprocess.run([go, "build", "-o", program, "."], cwd=_FRANZ_GO, capture_output=True, text=True, check=False)
+    if built.returncode:
+        raise Missing(f"the clients with franz-go cannot be built:\n{built.stderr}")
+    return program
+
+
+def run_client(server: Server, command: Sequence[str | Path]) -> tuple[dict[str, Any], Sample]:
+    """What a client has measured, and the broker's CPU time in seconds (CPU) with the conditions.
+
+    The client prints `begin` and `end` around the measured time, then a line of JSON with `seconds`, `errors`, `retries` and `problems`.
+    """
+    with (
+        tempfile.TemporaryFile("w+") as errors,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, cwd=CHECKOUT) as client,
+    ):
+        assert client.stdout is not None
+        try:
+            lines = client.stdout
+            if next(lines, "") == "begin\n":
+                broker, generator = CpuMeter(server.pid), CpuMeter(client.pid)
+                if next(lines, "") == "end\n":
+                    sample = {CPU: broker.seconds(), GENERATOR: generator.share()}
+                    measured = json.loads(next(lines, "null"))
+                    if measured is not None:
+                        if measured["problems"]:
+                            print(f"{server.kind}: {'; '.join(measured['problems'])}", file=sys.stderr)
+                        return measured, {**sample, ERRORS: measured["errors"], RETRIES: measured["retries"]}
+        finally:
+            client.kill()
+        errors.seek(0)
+        raise ClientFailed(f"{Path(command[0]).name} on {server.kind}: {errors.read().strip()[-2000:]}")
+
+
+def warm(measure: Callable[[], object], settings: Settings) -> None:
+    """Repeat a load of a fixed size for the time that the first measurement needs."""
+    end = time.perf_counter() + settings.first_warmup_s
+    measure()
+    while time.perf_counter() < end:
+        measure()
+
+
+def _applications(load: str) -> Callable[[Server, Settings], AbstractContextManager[Measure]]:
+    @contextmanager
+    def ready(server: Server, settings: Settings) -> Iterator[Measure]:
+        program = franz_go()
+
+        def measure(seconds: float) -> Sample:
+            times = "-warmup", f"{settings.warmup_s}s", "-duration", f"{seconds}s"
+            measured, sample = run_client(server, [program, "-brokers", server.address, "-load", load, *times])
+            records, size, measured_s = measured["records"], measured["bytes"], measured["seconds"]
+            figures = {"records/s": records / measured_s, "MB/s": size / measured_s / 1e6, "p50": measured["p50"], "p99": measured["p99"]}
+            return {**figures, "CPU per record": sample.pop(CPU) / records * 1e6, **sample}
+
+        measure(settings.first_warmup_s)
+        yield lambda: measure(settings.seconds)
+
+    return ready
+
+
+def _librdkafka(server: Server, topic: str, work: str, **values: float) -> list[str]:
+    flags = [text for name, value in values.items() for text in (f"--{name}", str(value))]
+    return [sys.executable, "-m", "bench.librdkafka", work, "--brokers", server.address, "--topic", topic, *flags]
+
+
+def _bytes_sample(measured: dict[str, Any], sample: Sample, record_bytes: int) -> Sample:
+    size = measured["records"] * record_bytes
+    return {"MB/s": size / measured["seconds"] / 1e6, "CPU per GB": sample.pop(CPU) / size * 1e9, **sample}
+
+
+def _producing(record_bytes: int) -> Callable[[Server, Settings], AbstractContextManager[Measure]]:
+    @contextmanager
+    def ready(server: Server, settings: Settings) -> Iterator[Measure]:
+        topic = f"librdkafka-produce-{record_bytes}"
+
+        def measure(seconds: float) -> Sample:
+            with BrokerClient(server.address) as client:
+                client.create_topic(topic, PARTITIONS)
+                command = _librdkafka(server, topic, "produce", bytes=record_bytes, warmup=settings.warmup_s, seconds=seconds)
+                sample = _bytes_sample(*run_client(server, command), record_bytes)
+                client.delete_topic(topic)
+            return sample
+
+        measure(settings.first_warmup_s)
+        yield lambda: measure(settings.seconds)
+
+    return ready
+
+
+def _consuming(record_bytes: int) -> Callable[[Server, Settings], AbstractContextManager[Measure]]:
+    @contextmanager
+    def ready(server: Server, settings: Settings) -> Iterator[Measure]:
+        topic, records = f"librdkafka-consume-{record_bytes}", int(CONSUMED[record_bytes] * settings.scale)
+        with BrokerClient(server.address) as client:
+            client.create_topic(topic, PARTITIONS)
+            filled = _librdkafka(server, topic, "fill", bytes=record_bytes, records=records)
+            subprocess.run(filled, cwd=CHECKOUT, check=True, stdout=subprocess.DEVNULL)
+
+            def measure() -> Sample:
+                return _bytes_sample(*run_client(server, _librdkafka(server, topic, "consume", records=records)), record_bytes)
+
+            warm(measure, settings)
+            yield measure
+            client.delete_topic(topic)
+
+    return ready
+
+
+PER_BYTE = (Figure("MB/s", "MB/s", target=1.1), Figure("CPU per GB", "s", less=True, digits=2, target=0.6))
+BENCHES = (
+    Bench(
+        "web",
+        "franz-go: 40 clients, each waits for its record (acks=all, idempotent, snappy; 50 to 8,000 bytes; 12 partitions of 3 topics)",
+        (
+            Figure("records/s", "records/s", target=1.1),
+            Figure("p50", "ms", less=True, digits=2),
+            Figure("p99", "ms", less=True, digits=2, target=0.7),
+            Figure("CPU per record", "µs", less=True, digits=1, target=0.75),
+        ),
+        _applications("web"),
+    ),
+    Bench(
+        "stream",
+        "franz-go: 4 clients with linger 5 ms and lz4 send such records as fast as they are acknowledged",
+        (Figure("MB/s", "MB/s", target=1.1, digits=1), Figure("CPU per record", "µs", less=True, digits=2, target=0.8)),
+        _applications("stream"),
+    ),
+    Bench(
+        "pubsub",
+        "franz-go: 20 clients send 4,000 such records a second in total, which three groups of two members receive; from send to receive",
+        (
+            Figure("p50", "ms", less=True, digits=2, target=0.8),
+            Figure("p99", "ms", less=True, digits=2, target=0.7),
+            Figure("CPU per record", "µs", less=True, digits=1, target=0.6),
+        ),
+        _applications("pubsub"),
+    ),
+    *(
+        Bench(f"librdkafka-produce-{size}", f"confluent-kafka: a producer, {size}-byte records, 6 partitions", PER_BYTE, _producing(size))
+        for size in CONSUMED
+    ),
+    *(
+        Bench(f"librdkafka-consume-{size}", f"confluent-kafka: a group of one member, {size}-byte records", PER_BYTE, _consuming(size))
+        for size in CONSUMED
+    ),
+)

@@ -1,0 +1,63 @@
+"""Each load of real clients, for a moment, on a broker: everything is acknowledged and delivered, and the clients report no errors."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+
+from bench import javaperf, real
+from bench.__main__ import REAL
+from bench.measures import ERRORS, RETRIES, Bench, Outcome, Settings
+from bench.report import conditions
+from bench.requests import BrokerClient
+from tests.support.server import Server
+from tests.support.waiting import PATIENCE_S
+from txbroker.wire.messages.metadata import MetadataRequest
+
+SETTINGS = Settings(seconds=0.5, warmup_s=0.2, first_warmup_s=0.2, rounds=1, scale=0.002)
+
+
+# A JVM for each measurement takes seconds: one load with Java is in the short tier.
+LOADS = [pytest.param(bench, id=bench.name, marks=[pytest.mark.extended] if bench in javaperf.BENCHES[1:] else []) for bench in REAL]
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("bench", LOADS)
+def test_a_load(broker: Server, bench: Bench) -> None:
+    with bench.ready(broker, SETTINGS) as measure:
+        sample = measure()
+    for figure in bench.figures:
+        if not figure.key.startswith("CPU"):  # which is measured in hundredths of a second
+            assert sample[figure.key] > 0, figure.key
+    assert (sample.get(ERRORS, 0), sample.get(RETRIES, 0)) == (0, 0)
+
+
+@pytest.mark.process
+def test_a_client_that_fails_is_named_with_its_message(broker: Server) -> None:
+    with pytest.raises(real.ClientFailed, match=r'^franz_go on .*: no such load: "wbe"$'):
+        real.run_client(broker, [real.franz_go(), "-brokers", broker.address, "-load", "wbe"])
+
+
+@pytest.mark.process
+def test_records_that_are_refused_end_the_load(broker: Server) -> None:
+    command = [real.franz_go(), "-brokers", broker.address, "-load", "web", "-warmup", "0s", "-duration", "600s"]
+    client = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert client.stdout is not None and client.stdout.readline() == "begin\n"
+        with BrokerClient(broker.address) as admin:
+            for topic in admin.call(MetadataRequest(topics=None)).topics:
+                if topic.name.startswith("web-"):
+                    admin.delete_topic(topic.name)
+        _, problem = client.communicate(timeout=PATIENCE_S)
+    finally:
+        client.kill()
+        client.communicate()
+    assert client.returncode == 1
+    assert problem.startswith("a record was not acknowledged: UNKNOWN_TOPIC")
+
+
+def test_errors_and_retries_of_all_rounds_are_reported() -> None:
+    rounds = [{ERRORS: 1.0, RETRIES: 2.0}, {ERRORS: 0.0, RETRIES: 3.0}]
+    outcome = Outcome(REAL[0], {"txbroker": rounds, "kafka": [{ERRORS: 0.0, RETRIES: 0.0}]})
+    assert conditions(outcome) == "clients' errors in all rounds: txbroker 1, kafka 0; clients' retries in all rounds: txbroker 5, kafka 0"
