@@ -99,7 +99,7 @@ def inside_path(path: Path) -> str:
 
 
 def imports(tree: ast.AST) -> Iterator[tuple[str, int]]:
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield alias.name, node.lineno
@@ -115,6 +115,19 @@ def parsed(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"), str(path))
 
 
+@cache
+def nodes(tree: ast.AST) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(tree))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _not_kept() -> Iterator[None]:
+    """Millions of nodes would make the garbage collector slow in the tests after these."""
+    yield
+    parsed.cache_clear()
+    nodes.cache_clear()
+
+
 def rank_problems(module: str, tree: ast.AST) -> list[str]:
     problems = []
     own = RANKS[package_of(module)]
@@ -128,7 +141,7 @@ def rank_problems(module: str, tree: ast.AST) -> list[str]:
 def outside_problems(module: str, tree: ast.AST) -> list[str]:
     """Ways to the operating system, the clock, threads, chance and the real reactor. Of `random`, only a type may be named."""
     problems = []
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if isinstance(node, ast.ImportFrom):
             imported = [f"{node.module}.{alias.name}" for alias in node.names]
         else:
@@ -145,7 +158,7 @@ def outside_problems(module: str, tree: ast.AST) -> list[str]:
 def clock_problems(module: str, tree: ast.AST) -> list[str]:
     """Names of the wall clock, and of Twisted's own reactor, whose clock it is until `tap.py` has changed that."""
     problems = []
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if isinstance(node, ast.ImportFrom):
             names = [f"{node.module}.{alias.name}" for alias in node.names]
         else:
@@ -164,7 +177,7 @@ DURATION = r"timeout|delay|backoff|interval|wait|pause|linger"
 def deadline_problems(module: str, tree: ast.AST) -> list[str]:
     """Deadlines and delays that are computed from a date, and dates with which a timeout or a delay is added or compared."""
     problems = []
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if isinstance(node, ast.BinOp | ast.Compare):
             names = {found.attr if isinstance(found, ast.Attribute) else found.id for found in ast.walk(node) if isinstance(found, NAMES)}
             if names & DATES and any(re.search(DURATION, name) for name in names):
@@ -399,7 +412,10 @@ def lines_with(pattern: re.Pattern[str], except_below: tuple[str, ...] = ()) -> 
     found = []
     for name in names:
         if (ROOT / name).exists() and name != "tests/test_tidy.py" and not (except_below and name.startswith(except_below)):
-            for number, line in enumerate((ROOT / name).read_text(encoding="utf-8").splitlines(), 1):
+            text = (ROOT / name).read_text(encoding="utf-8")
+            if not pattern.search(text):
+                continue
+            for number, line in enumerate(text.splitlines(), 1):
                 if pattern.search(line):
                     found.append(f"{name}:{number}: {line.strip()[:120]}")
     return found

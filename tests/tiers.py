@@ -21,9 +21,9 @@ SHORT = {
     "compat/test_other_languages.py": "a client in Go and one in JavaScript",
     # One cluster of three on ZooKeeper, and Kafka's tools on it.
     "kafka_tools/test_cluster_administration.py": "Kafka's tools, on a cluster",
-    "kafka_tools/test_offline.py": "Kafka's tool for segments",
+    "kafka_tools/test_offline.py::test_what_is_repaired_is_opened_by_our_broker_and_accepted_by_kafkas_tool": "Kafka's tool for segments",
     "cluster_faults/test_connection_loss.py::test_a_killed_leader_is_replaced_while_its_session_goes_on[True]": "a broker is killed",
-    "groups/test_cluster_groups.py": "groups whose coordinators move",
+    "groups/test_cluster_groups.py::test_offsets_and_members_survive_their_coordinators[txbroker]": "groups whose coordinators move",
     "cluster/test_tree.py": "the tree on a real ZooKeeper",
     "cluster/test_zookeeper_tree.py::test_a_session_that_expires": "a session ends",
     "cluster/test_zookeeper_tree.py::test_watches_survive_a_lost_connection": "a connection ends",
@@ -32,11 +32,12 @@ SHORT = {
     "cluster/test_zookeeper_brokers.py::test_what_the_guard_does_at_the_end_of_its_input": "the process that ends sessions",
     # Spark.
     "spark/test_load.py::test_everything_of_a_record_is_in_the_table[delta]": "a load",
-    "spark/test_load.py::test_runs_one_after_the_other": "loads that follow each other",
     # Crashes and hostile input.
-    "crash/test_refusals.py": "the checks of `make crash` can fail",
-    "crash/test_crash.py": "kill -9 under load",
-    "damage/test_live.py": "damage under a running broker",
+    "crash/test_refusals.py::test_a_refusal_loses_nothing[damaged_metadata]": "a start that is refused",
+    "crash/test_refusals.py::test_a_missing_directory_loses_nothing": "a start without one of the log directories",
+    "crash/test_crash.py::test_nothing_acknowledged_is_lost[kill-and-damage]": "kill -9 under load",
+    "damage/test_live.py::test_damage_while_it_runs[removed]": "a file that is lost under a running broker",
+    "damage/test_live.py::test_the_log_names_the_damage_that_a_fetch_finds[flipped]": "a corrupted batch under a running broker",
     "fuzz/test_frames.py": "mutated frames",
     "fuzz/test_hostile_clients.py": "connections with bad intent",
     "transactions/test_partitions.py::test_open_transactions_survive_a_restart[killed]": "kill -9 in a transaction",
@@ -50,13 +51,18 @@ SHORT = {
     "cli/test_cluster.py::test_a_cluster_survives_a_killed_broker": "the command `cluster`",
     "cli/test_reassign_partitions.py::test_moves_between_the_directories_of_a_broker": "a move between directories",
     "cli/test_doctor.py": "what doctor finds",
-    "metrics": "the metrics port",
+    "metrics/test_endpoint.py": "the metrics port",
+    "metrics/test_groups.py::test_offsets_and_lag": "metrics of groups",
+    "metrics/test_names.py::test_every_family_is_contiguous_with_one_header": "the format of the metrics",
     "service/test_processes.py::test_one_metrics_port_for_all": "several processes of a broker",
-    "service/test_notify.py": "systemd",
-    "service/test_logs.py": "the log's forms",
+    "service/test_notify.py::test_ready_and_stopping_are_notified[path-run]": "systemd",
+    "service/test_notify.py::test_the_status_has_the_number_of_loaded_logs[path]": "systemd, during a start",
+    "service/test_logs.py::test_text_has_kafkas_layout": "the log",
+    "service/test_logs.py::test_with_json_every_line_is_json[run]": "the log in JSON",
     # The mirror.
-    "mirror/test_copying.py": "copies between two brokers",
-    "mirror/test_command.py": "the command `mirror`",
+    "mirror/test_copying.py::test_batches_pass_through[none]": "a copy between two brokers",
+    "mirror/test_copying.py::test_a_copy_is_continued": "a copy that ends and goes on",
+    "mirror/test_command.py::test_until_caught_up": "the command `mirror`",
     # Random histories of whole systems.
     "groups/test_replicated_coordinator.py::test_random_histories[0]": "groups whose coordinators fail",
     "simulation/test_simulation.py": "one hundred seeds",
@@ -65,7 +71,9 @@ SHORT = {
 # What would be in the short tier, and why it is not.
 EXTENDED = {
     "bench/test_cluster.py": "draws pages of graphs",
+    "cli/test_commands.py::test_internal_topics_are_folded_on_a_terminal": "starts several commands",
     "cli/test_commands.py::test_on_a_terminal": "starts two dozen commands",
+    "cli/test_commands.py::test_progress_while_records_go_to_a_file": "starts several commands",
     "cli/test_perf.py::test_kafkas_own_tools_agree": "starts JVMs",
     "clients/test_topic_operations.py::test_apache_kafkas_tool_with_the_java_client": "starts JVMs",
     "cluster/test_controller_costs.py::test_a_change_of_thousands_of_partitions_takes_few_operations_and_requests": "many partitions",
@@ -74,14 +82,19 @@ EXTENDED = {
     "docs/test_reference.py": "builds the documentation",
     "fakes/test_disks.py::TestSideBySide": "syncs a real disk for a minute",
     "groups/test_replicated_coordinator.py::test_random_histories": "long histories",
+    "hostile/test_valid_requests.py::test_large_batches_that_are_refused": "megabytes of records",
     "kafka_tools": "starts JVMs",
     "log/test_open_segments.py::test_few_segments_are_open_however_many_are_read": "thousands of segments",
     "offline/test_plot.py": "draws pages of graphs",
     "peers/test_hostile_requests.py::test_the_state_of_a_hundred_thousand_partitions_fits_into_a_request_and_not_much_more":
         "a hundred thousand partitions",
+    "service/test_wall_clock_steps.py::test_waits_are_neither_cut_short_nor_stretched": "starts brokers whose clocks jump",
+    "simulation/test_ledgers.py::test_each_kind_of_work_is_done": "tests the simulation, by many seeds",
     "simulation/test_simulation.py::test_a_deliberate_bug_is_found_soon": "tests the simulation, by many seeds",
     "simulation/test_stored_plans.py": "tests the simulation, by a seed for each deliberate bug",
     "spark/test_standalone.py": "starts clusters of Spark",
+    "transactions/test_real_clients.py::test_kafkas_performance_test_with_transactions": "starts JVMs",
+    "transactions/test_real_clients.py::test_kafkas_tool_describes_and_lists_transactions": "starts JVMs",
 }  # fmt: skip
 
 # What may take longest comes first, so that all workers of pytest-xdist end at about the same time, and one has all tests with Spark.

@@ -23,8 +23,11 @@ RUN = "simulation.run"
 TRACE = re.compile(r"^trace (\w+), (\d+) lines$", re.MULTILINE)
 
 
+FIXED_HASHES = {**os.environ, "PYTHONHASHSEED": "0"}  # else the command starts a second time
+
+
 def command(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, check=False)
+    return subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, check=False, env=FIXED_HASHES)
 
 
 @pytest.mark.process
@@ -39,7 +42,7 @@ def test_many_seeds(first: int) -> None:
 @pytest.mark.process
 def test_a_seed_is_the_same_whatever_the_order_of_sets() -> None:
     """Not by the command, which fixes PYTHONHASHSEED."""
-    program = f"import {RUN} as run; run.silence(); print([(r.digest, r.events) for r in (run.run_seed(s).result for s in (3, 8, 26))])"
+    program = f"import {RUN} as run; run.silence(); print([(r.digest, r.events) for r in (run.run_seed(s).result for s in (26, 34, 56))])"
     first, second = (
         subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False,
                        env={**os.environ, "PYTHONHASHSEED": hashes})
@@ -57,9 +60,9 @@ def test_the_trace_of_a_seed_is_printed() -> None:
 
 
 def test_a_seed_is_the_same_after_others() -> None:
-    alone = run_seed(6)
-    run_seed(7)
-    again = run_seed(6)
+    alone = run_seed(18)
+    run_seed(64)
+    again = run_seed(18)
     assert alone.result is not None and again.result is not None, alone.defect + again.defect
     assert (alone.result.digest, alone.result.events) == (again.result.digest, again.result.events)
 
