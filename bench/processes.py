@@ -11,10 +11,11 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
-from bench import parts, plots, throughput
+from bench import parts, plots, real, throughput
 from bench.brokers import DEFAULTS, KAFKA, MeasuredKafka, MeasuredTxbroker
 from bench.measures import Bench, Figure, Outcome, Settings, Work
 from bench.process_tree import rss_mb
@@ -26,11 +27,17 @@ from tests.support.server import Server, free_port
 
 ONE, TWO = "one process", "two processes"
 KINDS = (ONE, TWO, KAFKA)
-RATE, CPU = "requests/s", "CPU per request"
-RATE_TARGETS = {ONE: 1.3, KAFKA: 2.5}
-CPU_TARGET = 1.1  # of two processes' CPU a request to one's
+APPLICATIONS = {ONE: 1.0, KAFKA: 1.1}
+RATE_TARGETS: Mapping[str, Mapping[str, float]] = {
+    "records/s": APPLICATIONS,
+    "MB/s": APPLICATIONS,
+    "requests/s": {ONE: 1.3, KAFKA: 2.5},
+}
+CPU: Mapping[str, str] = {"CPU per record": "records/s", "CPU per request": "requests/s"}  # and what a core serves in a second
+CPU_TARGET = 1.1  # of two processes' CPU to one's
 MEMORY = Work("memory", "resident memory of all processes after the loads", (Figure("memory", "MB", less=True),))
-LOADS: Mapping[str, Bench] = {bench.name: bench for bench in throughput.BENCHES if bench.name in ("produce-small", "fetch-small")}
+NAMES = ("web", "stream", "pubsub", "produce-small", "fetch-small")
+LOADS: Mapping[str, Bench] = {bench.name: bench for bench in (*real.BENCHES, *throughput.BENCHES) if bench.name in NAMES}
 WORKS: tuple[Work, ...] = (*LOADS.values(), MEMORY)
 CALCULATED_CORES = (16, 64)
 HERE = Path(__file__).resolve().parent
@@ -52,15 +59,20 @@ def main(arguments: Sequence[str]) -> int:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m bench processes", description=__doc__)
     parts.add_flags(parser, LOADS, SETTINGS.rounds, PAGE, SAMPLES)
+    parser.add_argument("--seconds", type=float, default=SETTINGS.seconds, help="duration of a measurement (%(default)g)")
+    parser.add_argument(
+        "--warm", type=float, default=SETTINGS.first_warmup_s, help="seconds of each load before its first measurement (%(default)g)"
+    )
     parser.add_argument("--only", action="append", choices=KINDS, help="measure only these")
     options = parts.parse(parser, arguments, LOADS)
-    settings = QUICK if options.quick else Settings(rounds=options.rounds)
+    settings = QUICK if options.quick else replace(SETTINGS, rounds=options.rounds, seconds=options.seconds, first_warmup_s=options.warm)
     results = options.results or (None if options.quick or options.parts or options.only else HERE)
     directory = Path(tempfile.mkdtemp(prefix="txbroker-processes-", dir=options.directory))
-    running = {name: server for name, server in servers(directory).items() if not options.only or name in options.only}
+    running: Mapping[str, Server] = {}
     try:
+        running = {name: server for name, server in servers(directory).items() if not options.only or name in options.only}
         outcomes = _run([bench for name, bench in LOADS.items() if not options.parts or name in options.parts], running, settings)
-    except Missing as error:
+    except (Missing, real.ClientFailed) as error:
         print(error, file=sys.stderr)
         return 1
     finally:
@@ -95,9 +107,9 @@ def _ratio(outcome: Outcome, figure: Figure, other: str) -> float | None:
 
 
 def _target(figure: Figure, other: str) -> float | None:
-    if figure.key == RATE:
-        return RATE_TARGETS[other]
-    return CPU_TARGET if figure.key == CPU and other == ONE else None
+    if figure.key in RATE_TARGETS:
+        return RATE_TARGETS[figure.key][other]
+    return CPU_TARGET if figure.key in CPU and other == ONE else None
 
 
 def table(outcomes: Sequence[Outcome]) -> list[str]:
@@ -118,15 +130,15 @@ def table(outcomes: Sequence[Outcome]) -> list[str]:
 
 
 def calculated(outcomes: Sequence[Outcome]) -> list[str]:
-    """What more cores would give: cores divided by the CPU that a request costs with two processes."""
-    lines = ["| load | CPU per request, measured | " + " | ".join(f"{cores} cores, calculated" for cores in CALCULATED_CORES) + " |",
+    """What more cores would give: cores divided by the CPU that a record or a request costs with two processes."""
+    lines = ["| load | CPU, measured | " + " | ".join(f"{cores} cores, calculated" for cores in CALCULATED_CORES) + " |",
              "|" + "---|" * (2 + len(CALCULATED_CORES))]  # fmt: skip
     for outcome in outcomes:
         for figure in outcome.bench.figures:
             values = outcome.values(TWO, figure)
-            if figure.key == CPU and values:
+            if figure.key in CPU and values:
                 cost_us = median(values)
-                rates = [f"{cores / cost_us * 1e6:,.0f} requests/s" for cores in CALCULATED_CORES]
+                rates = [f"{cores / cost_us * 1e6:,.0f} {CPU[figure.key]}" for cores in CALCULATED_CORES]
                 lines.append(f"| {outcome.bench.name} | {cost_us:.1f} µs | {' | '.join(rates)} |")
     return lines
 
@@ -165,9 +177,9 @@ TEXT = """\
 {facts}
 
 Generated by `make bench-processes`. `txbroker run --processes 2`, one process of txbroker and Apache Kafka run at the same time, each with
-its default settings; each load is put on one after the other. The topic has four partitions, and their leaders are spread over the
-processes. Figures are medians of {rounds} measurements. CPU and memory are those of all processes of a broker: of `--processes 2` also
-the one that starts the others, and the server of the metadata.
+its default settings; each load is put on one after the other. The leaders of partitions are spread over the processes. `web`, `stream`
+and `pubsub` are real clients, the other loads are prepared requests. Figures are medians of {rounds} measurements. CPU and memory are
+those of all processes of a broker: of `--processes 2` also the one that starts the others, and the server of the metadata.
 
 ![How many times better than one process, and than Apache Kafka]({plot})
 
@@ -182,6 +194,6 @@ do not. On a machine with more cores the load comes from elsewhere.
 
 {calculated}
 
-These figures are calculated, not measured: the number of cores divided by the CPU that one request costs with two processes. They hold if
-all cores serve requests, the network carries them, partitions are spread evenly, and processes do not slow each other down.
+These figures are calculated, not measured: the number of cores divided by the CPU that one record or request costs with two processes.
+They hold if all cores serve requests, the network carries them, partitions are spread evenly, and processes do not slow each other down.
 """

@@ -205,9 +205,13 @@ def conditions(outcome: Outcome) -> str:
     shares = [f"{broker} {median(values):.2f}" for broker, values in _by_broker(outcome, GENERATOR).items()]
     others = [value for values in _by_broker(outcome, OTHERS).values() for value in values]
     found = [f"cores used by the load generator: {', '.join(shares)}"] if shares else []
-    for key in (ERRORS, RETRIES):
-        counts = [f"{broker} {sum(values):.0f}" for broker, values in _by_broker(outcome, key).items()]
-        found += [f"clients' {key} in all rounds: {', '.join(counts)}"] if counts else []
+    counts = {key: {broker: sum(values) for broker, values in _by_broker(outcome, key).items()} for key in (ERRORS, RETRIES)}
+    if any(counts.values()) and not any(count for by_broker in counts.values() for count in by_broker.values()):
+        found.append("no errors and no retries of clients")
+    else:
+        for key, by_broker in counts.items():
+            parts = [f"{broker} {count:.0f}" for broker, count in by_broker.items()]
+            found += [f"clients' {key}: {', '.join(parts)}"] if parts else []
     found += [f"cores used by others: {median(others):.2f}"] if others else []
     return "; ".join(found)
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import subprocess
+from pathlib import Path
 
 import pytest
 
 from bench import javaperf, real
-from bench.__main__ import REAL
+from bench.__main__ import REAL, main
 from bench.measures import ERRORS, RETRIES, Bench, Outcome, Settings
 from bench.report import conditions
 from bench.requests import BrokerClient
@@ -57,7 +58,22 @@ def test_records_that_are_refused_end_the_load(broker: Server) -> None:
     assert problem.startswith("a record was not acknowledged: UNKNOWN_TOPIC")
 
 
+@pytest.mark.process
+@pytest.mark.extended
+def test_the_command_prints_the_figures_of_a_short_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    short = ["--rounds", "1", "--seconds", "0.5", "--warm", "0.2", "--only", "txbroker", "--directory", str(tmp_path)]
+    assert main(["web", *short, "--results", str(tmp_path)]) == 0
+    printed = capsys.readouterr().out
+    for figure in ("records/s", "p50", "p99", "CPU per record"):
+        assert f"web   {figure}" in printed
+    assert "no errors and no retries of clients" in printed
+    assert '"bench": "web", "broker": "txbroker", "round": 0' in (tmp_path / "results.jsonl").read_text()
+    assert not list(tmp_path.glob("txbroker-bench-*")), "the brokers' data is deleted"
+
+
 def test_errors_and_retries_of_all_rounds_are_reported() -> None:
     rounds = [{ERRORS: 1.0, RETRIES: 2.0}, {ERRORS: 0.0, RETRIES: 3.0}]
     outcome = Outcome(REAL[0], {"txbroker": rounds, "kafka": [{ERRORS: 0.0, RETRIES: 0.0}]})
-    assert conditions(outcome) == "clients' errors in all rounds: txbroker 1, kafka 0; clients' retries in all rounds: txbroker 5, kafka 0"
+    assert conditions(outcome) == "clients' errors: txbroker 1, kafka 0; clients' retries: txbroker 5, kafka 0"
+    del outcome.samples["txbroker"]
+    assert conditions(outcome) == "no errors and no retries of clients"
