@@ -71,7 +71,7 @@ def _answers(broker: InProcessBroker, requests: list[bytes]) -> list[bytes]:
 
 def _kept(broker: InProcessBroker) -> int:
     """How many requests the broker remembers: those that it has decoded."""
-    return len(broker._connect()[0]._registry._known_requests)
+    return len(broker._connect()[0]._registry.known_requests)
 
 
 @pytest.mark.parametrize("overrides", [[], ["log.message.timestamp.type=LogAppendTime"], ["compression.type=uncompressed"]], ids=str)

@@ -200,7 +200,7 @@ def test_sockets_have_their_options(start: Make) -> None:
     harness = start(send_buffer_bytes=50_000, receive_buffer_bytes=60_000)
     client = harness.connect()
     harness.until(lambda: harness.hub.connections)
-    accepted = harness.protocols[0].transport.socket
+    accepted = harness.protocols[0].transport._stream._socket
     assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
     assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
     assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) == 100_000
@@ -221,7 +221,7 @@ def test_connections_within_one_machine_are_not_paced(start: Make, monkeypatch: 
     for source, algorithm in (("127.0.0.1", b"reno"), ("127.0.0.2", default)):
         with socket.create_connection(("127.0.0.1", harness.listener.getHost().port), source_address=(source, 0)):
             harness.until(lambda: harness.hub.connections)
-            assert _algorithm(harness.protocols[-1].transport.socket) == algorithm
+            assert _algorithm(harness.protocols[-1].transport._stream._socket) == algorithm
         harness.until(lambda: not harness.hub.connections)
 
 
@@ -232,7 +232,7 @@ def test_an_algorithm_that_does_not_pace_is_left_alone(start: Make, monkeypatch:
     harness = start()
     with socket.create_connection(("127.0.0.1", harness.listener.getHost().port)):
         harness.until(lambda: harness.hub.connections)
-        assert _algorithm(harness.protocols[-1].transport.socket) == default
+        assert _algorithm(harness.protocols[-1].transport._stream._socket) == default
 
 
 def test_a_session_has_both_addresses(start: Make) -> None:

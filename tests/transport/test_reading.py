@@ -276,7 +276,7 @@ class Reluctant(Answering):
         if self.offered % 2 == 0:
             return super().frame_received(frame)
         self.stop = True
-        self.transport.reactor.callLater(0, self.resume)
+        self.transport._hub.reactor.callLater(0, self.resume)
         return False
 
     def resume(self) -> None:

@@ -6,11 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from txbroker.api.fetch import FetchHandler
+from txbroker.api.request_context import ANONYMOUS
 from txbroker.wire.codec import decode, encode_bytes
 from txbroker.wire.headers import read_client_id, request_header_version, request_prefix
-from txbroker.wire.known_requests import BYTES_MAX, KnownFetches, KnownProduces, KnownRequest, KnownRequests
-from txbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from txbroker.wire.known_requests import BYTES_MAX, KnownRequest, KnownRequests, owner_prefix
 from txbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
 VERSIONS = st.sampled_from([3, 7, 8, 9, 12, 13])
@@ -40,22 +39,23 @@ def holders(message: ProduceRequest) -> list[PartitionProduceData]:
 class Wire:
     """Frames of one connection, each decoded both ways; `pool` is that of all connections."""
 
-    def __init__(self, version: int, pool: KnownRequests | None = None) -> None:
+    def __init__(self, version: int, pool: KnownRequests | None = None, principal: str = ANONYMOUS) -> None:
         self.version = version
         self.pool = KnownRequests() if pool is None else pool
-        self.known = KnownProduces(self.pool, holders, flexible=version >= 9)
+        self.prefix = owner_prefix(principal)
+        self.flexible = version >= 9
         self.positions: set[int] = set()
 
     def find(self, data: bytearray) -> KnownRequest | None:
-        found = [self.known.find(memoryview(data), at) for at in sorted(self.positions)]
-        return next((one for one in found if one is not None), None)
+        return self.pool.find(self.prefix, memoryview(data), sorted(self.positions), flexible=self.flexible)
 
     def take(self, data: bytearray) -> bool:
         """Whether the request was recognised."""
         client_id, expected = straight(data, self.version)
         found = self.find(data)
         if found is None:
-            at = self.known.remember(memoryview(data), 0, client_id, expected)
+            structs = holders(expected)
+            at = self.pool.remember(self.prefix, memoryview(data), client_id, expected, structs, flexible=self.flexible)
             if at is not None:
                 self.positions.add(at)
             return False
@@ -118,6 +118,16 @@ def test_connections_share_known_requests() -> None:
     assert not Wire(12, pool).take(frame(request(0, 0, b"records"), 12)), "another version is a different request"
 
 
+@pytest.mark.parametrize(("one", "other"), [("User:alice", "User:bob"), ("User:a", "User:a\0\0"), ("User:a", "User:a" + "\0\0\0\r" * 3)])
+def test_what_one_principal_has_sent_is_not_recognised_for_another(one: str, other: str) -> None:
+    pool = KnownRequests()
+    first, second = Wire(13, pool, one), Wire(13, pool, other)
+    assert not first.take(frame(request(0, 0, b"records"), 13))
+    second.positions = first.positions
+    assert not second.take(frame(request(0, 0, b"records"), 13))
+    assert first.take(frame(request(0, 0, b"other"), 13)) and second.take(frame(request(0, 0, b"other"), 13))
+
+
 def test_known_requests_are_bounded_and_those_in_use_are_kept() -> None:
     wire = Wire(13, KnownRequests(100))
     in_use = frame(request(0, 0, b"records"), 13)
@@ -145,118 +155,3 @@ def test_requests_with_null_records_are_decoded() -> None:
     wire = Wire(13)
     for _ in range(2):
         assert not wire.take(frame(request(0, 0, None), 13))
-
-
-def fetch_frame(message: FetchRequest, version: int, client_id: str | None = "c", correlation_id: int = 1) -> bytearray:
-    body = encode_bytes(message, version)
-    return bytearray((request_prefix(FetchRequest, version, correlation_id, client_id, len(body)) + body)[4:])
-
-
-class FetchWire:
-    """Fetches of one connection, each decoded both ways."""
-
-    def __init__(self, version: int) -> None:
-        self.version = version
-        self.known = KnownFetches(KnownRequests(), FetchHandler.offset_holder, version)
-        self.positions: set[int] = set()
-
-    def decoded(self, data: bytearray) -> tuple[str | None, FetchRequest, int]:
-        client_id, at = read_client_id(memoryview(data), request_header_version(FetchRequest, self.version))
-        return client_id, decode(FetchRequest, self.version, memoryview(data)[at:]), at
-
-    def take(self, data: bytearray) -> bool:
-        """Whether the frame was a known one."""
-        client_id, expected, body = self.decoded(data)
-        for position in sorted(self.positions):
-            found = self.known.find(memoryview(data), position)
-            if found is not None:
-                assert (found.client_id, found.message) == (client_id, expected)
-                return True
-        position = self.known.remember(memoryview(data), body, client_id, expected)
-        if position is not None:
-            self.positions.add(position)
-        return False
-
-
-FETCHES = st.builds(
-    lambda topic, partition, offset, wait, session: FetchRequest(
-        max_wait_ms=wait, min_bytes=1, session_id=session[0], session_epoch=session[1],
-        topics=[FetchTopic(topic=f"t{topic}" * (topic + 1), topic_id=IDS[topic], partitions=[
-            FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=100) for index in range(partition)])]),
-    st.integers(0, 1), st.integers(0, 2), st.one_of(st.integers(0, 3), st.integers(-1, 2**63 - 1)), st.sampled_from([0, 500]),
-    st.sampled_from([(0, -1), (0, -1), (7, 3)]),
-)
-
-
-@settings(max_examples=200)
-@given(st.integers(7, 18), st.lists(st.tuples(FETCHES, st.sampled_from(["c", "longer", None]), st.integers(0, 9)), max_size=12))
-def test_fetches_are_those_that_decoding_gives(version: int, sent: list[tuple[FetchRequest, str | None, int]]) -> None:
-    wire = FetchWire(version)
-    for message, client_id, correlation_id in sent:
-        wire.take(fetch_frame(message, version, client_id, correlation_id))
-
-
-def one_fetch(offset: int, epoch: int = -1, partitions: int = 1) -> FetchRequest:
-    wanted = [FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=100) for index in range(partitions)]
-    topics = [FetchTopic(topic="t", topic_id=IDS[1], partitions=wanted)]
-    return FetchRequest(max_wait_ms=500, min_bytes=1, session_epoch=epoch, topics=topics)
-
-
-@pytest.mark.parametrize("version", [0, 3, 4, 11, 12, 13, 18])
-def test_a_fetch_with_another_offset_is_known(version: int) -> None:
-    wire = FetchWire(version)
-    taken = [wire.take(fetch_frame(one_fetch(offset), version)) for offset in (0, 1, 2**40, -1, 0)]
-    assert taken == [False, True, True, True, True]
-    assert not wire.take(fetch_frame(one_fetch(0, partitions=2), version))
-    assert not wire.take(fetch_frame(one_fetch(0), version, client_id="another"))
-
-
-@pytest.mark.parametrize("offset", [0xFFFF, 0x1234_FFFF])
-def test_an_offset_is_not_looked_for_where_only_another_fetch_has_it(offset: int) -> None:
-    """The offset is between bytes that are all ones. Without the eight bytes two before it, this is a fetch that is known."""
-    wire = FetchWire(11)
-    short, long = one_fetch(0), one_fetch(0)
-    long.topics[0].topic = "ttt"
-    for message in (short, long):
-        wire.take(fetch_frame(message, 11))
-    long.topics[0].partitions[0].fetch_offset = offset
-    assert len(wire.positions) == 2
-    assert wire.take(fetch_frame(long, 11))
-
-
-def test_a_fetch_without_its_offset_is_not_a_known_one() -> None:
-    """Its other bytes are those of a known fetch, and it ends before the position where another one has the offset."""
-    wire = FetchWire(12)
-    short, long = one_fetch(5), one_fetch(5)
-    long.topics[0].topic = "t" * 100
-    for message in (short, long):
-        wire.take(fetch_frame(message, 12))
-    low, high = sorted(wire.positions)
-    frame = fetch_frame(short, 12)
-    del frame[low : low + 8]
-    assert len(frame) < high
-    assert wire.known.find(memoryview(frame), high) is None
-
-
-def test_fetches_of_sessions_and_of_several_partitions_are_not_kept() -> None:
-    wire = FetchWire(13)
-    for message in (one_fetch(0, epoch=0), one_fetch(0, partitions=2)):
-        assert [wire.take(fetch_frame(message, 13)) for _ in range(2)] == [False, False]
-    assert len(wire.positions) == 0
-
-
-@settings(max_examples=200)
-@given(st.sampled_from([11, 13, 17]), st.integers(0, 200), st.integers(0, 255), st.integers(0, 3))
-def test_a_corrupted_fetch_is_no_other_request(version: int, at: int, value: int, cut: int) -> None:
-    wire = FetchWire(version)
-    good = fetch_frame(one_fetch(5), version)
-    assert not wire.take(good)
-    bad = bytearray(good)
-    bad[8 + at % (len(bad) - 8)] = value
-    if cut:
-        del bad[-cut:]
-    (position,) = wire.positions
-    found = wire.known.find(memoryview(bad), position)
-    if found is not None:
-        client_id, message, _ = wire.decoded(bad)
-        assert (found.client_id, found.message) == (client_id, message)

@@ -21,7 +21,7 @@ from txbroker.api.current_leaders import CurrentLeaders
 from txbroker.api.encoded.fetch_response import FetchResponses
 from txbroker.api.fetch_client import FetchClient
 from txbroker.api.fetch_reading import Fetched, FetchReader, PartitionReader, failure
-from txbroker.api.fetch_sessions import FINAL_EPOCH, FetchItem, FetchPlan, FetchSessions
+from txbroker.api.fetch_sessions import FetchItem, FetchPlan, FetchSessions
 from txbroker.api.fetch_single import SingleFetches
 from txbroker.api.parking import ParkedRequest
 from txbroker.api.read_replica import ReadReplicas
@@ -33,7 +33,7 @@ from txbroker.cluster.replicas import Replicas
 from txbroker.cluster.replication_quota import ReplicationQuota
 from txbroker.errors import BrokerError
 from txbroker.purgatory import Purgatory
-from txbroker.wire.messages.fetch import FetchableTopicResponse, FetchPartition, FetchRequest, FetchResponse
+from txbroker.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse
 from txbroker.wire.schema import Request
 
 TOPIC_ID_VERSION = 13
@@ -120,14 +120,6 @@ class FetchHandler:
             client=client,
             quotas=self._quotas,
         )
-
-    @staticmethod
-    def offset_holder(request: FetchRequest) -> FetchPartition | None:
-        """The partition, if there is only one and no session, whose epoch would change, too."""
-        topics = request.topics
-        if request.session_epoch == FINAL_EPOCH and len(topics) == 1 and len(topics[0].partitions) == 1:
-            return topics[0].partitions[0]
-        return None
 
     @staticmethod
     def is_exempt(request: FetchRequest) -> bool:

@@ -13,7 +13,6 @@ A handler is an object with
                                     connection, so that no request after it may be handled while it waits
     is_exempt(request) -> bool      optional, False: a request between brokers, to which no client quota applies
     record_holders(request) -> the structs with `records`       optional: the records are removed from them once __call__ has returned
-    offset_holder(request) -> the struct with `fetch_offset`    optional: this field is all that changes in repeated requests; None if not
     elements_max: int               optional: the elements of all arrays of a request, where a client's limit is too low
     failed(request, context, error) -> Response | None          optional: the response to a request that failed as a whole
     errors: Errors                  optional: the error codes of its responses, which it counts itself; otherwise they are counted here
@@ -43,7 +42,7 @@ from txbroker.client_quotas.quotas import ClientQuotas
 from txbroker.errors import BrokerError, ProtocolError
 from txbroker.wire.codec import decoder, encoder
 from txbroker.wire.headers import request_header_version, response_header_version
-from txbroker.wire.known_requests import Holder, Known, KnownFetches, KnownProduces, KnownRequests, OffsetHolder
+from txbroker.wire.known_requests import Holder, KnownRequests
 from txbroker.wire.schema import Request, Response, VersionRange, response_class
 
 Answer: TypeAlias = Response | EncodedResponse | CachedResponse
@@ -67,32 +66,11 @@ class UnsupportedVersion(ProtocolError):
 class Route:
     """Everything that requests of one API key and version need, looked up once."""
 
-    __slots__ = (
-        "_rounds",
-        "api_key",
-        "api_version",
-        "call",
-        "decode",
-        "encode",
-        "failed",
-        "flexible",
-        "has_regions",
-        "is_answered",
-        "is_exempt",
-        "known",
-        "name",
-        "overlaps",
-        "record_holders",
-        "request_header",
-        "requests_until_sample",
-        "response",
-        "response_header",
-        "times",
-    )
+    __slots__ = ("_rounds", "api_key", "api_version", "call", "decode", "encode", "failed", "flexible", "has_regions", "is_answered",
+                 "is_exempt", "name", "overlaps", "record_holders", "request_header", "requests_until_sample", "response",
+                 "response_header", "times")  # fmt: skip
 
-    def __init__(
-        self, handler: Handler, version: int, times: RequestTimes, tally: Callable[[Any], None] | None, known_requests: KnownRequests
-    ) -> None:
+    def __init__(self, handler: Handler, version: int, times: RequestTimes, tally: Callable[[Any], None] | None) -> None:
         request = handler.request
         self.api_key = request.api_key
         self.api_version = version
@@ -113,12 +91,6 @@ class Route:
         """Whether a response had file regions. Until then the parts of responses are joined at once."""
         self.request_header = request_header_version(request, version)
         self.response_header = response_header_version(request, version)
-        offset_holder: Callable[[Any], OffsetHolder | None] | None = getattr(handler, "offset_holder", None)
-        self.known: Known | None = None
-        if self.record_holders is not None:
-            self.known = KnownProduces(known_requests, self.record_holders, flexible=self.flexible)
-        elif offset_holder is not None:
-            self.known = KnownFetches(known_requests, offset_holder, version)
         self.times = times
         self.requests_until_sample = 1
         """Counted down with each request; one that makes it 0 is timed: `begin_timed`."""
@@ -164,6 +136,7 @@ class Registry:
     """The handlers of a broker, by API key, and what became of their requests.
 
     `errors`: how often responses had each error code, by API key. `closed`: how often connections were closed, by reason.
+    `known_requests`: those of all connections that are recognised when they are repeated.
     """
 
     def __init__(self, handlers: Iterable[Handler] = (), *, clock: Clock | None = None, quotas: ClientQuotas | None = None) -> None:
@@ -175,7 +148,7 @@ class Registry:
         self._tallies: dict[int, Callable[[Any], None] | None] = {}
         self.errors: dict[int, Errors] = {}
         self.closed: Counter[str] = Counter()
-        self._known_requests = KnownRequests()
+        self.known_requests = KnownRequests()
         self.unsupported = UnsupportedFeatures()
         self.routes: dict[int, Route] = _Routes(self._resolve)
         """The hot look-up: `routes[route_key(api_key, api_version)]`. Raises ProtocolError (UnsupportedVersion) instead of KeyError."""
@@ -216,7 +189,7 @@ class Registry:
         handler, served = self._handlers[api_key]
         if api_version not in served:
             raise UnsupportedVersion(f"{api_name(handler.request)} v{api_version} is not served, only versions {served}")
-        return Route(handler, api_version, self._times[api_key], self._tally(handler), self._known_requests)
+        return Route(handler, api_version, self._times[api_key], self._tally(handler))
 
     def _tally(self, handler: Handler) -> Callable[[Any], None] | None:
         """What counts the errors of a handler that does not do so itself; one for all versions, made on first use."""

@@ -3,11 +3,11 @@
 It has no socket and no clock. The transport hands over whole frames and takes the output; when the response to a request comes later,
 the connection calls `transport.flush()`. `Connection` is made of layers, because the transport reads one object for each request:
 
-- `protocol.py`: decodes requests, calls their handlers, and turns errors into responses or into the end of the connection;
+- `protocol.py`: calls the handlers of requests, and turns errors into responses or into the end of the connection;
 - `admission.py`: which request may be handled now;
 - `response_order.py`: what is in flight, the order of the responses, and how much of both there may be.
 
-`recognition.py` has what a connection remembers of its earlier requests.
+`states.py` has the states of a connection, and what it takes in each of them; `recognition.py` decodes requests, or recognises them.
 
 Kafka serves one request of a connection at a time. Clients rely on it: a commit and a fetch of offsets that are sent together, and a
 login and what it permits. So a request waits until all requests before it on its connection are answered, and the requests after it wait

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import struct
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 from twisted.internet.defer import Deferred, fail
@@ -13,22 +12,20 @@ from twisted.python.failure import Failure
 from txbroker.api.encoded.cached_response import CachedResponse
 from txbroker.api.encoded.encoded_response import EncodedResponse
 from txbroker.api.encoded.response_frame import Frame, response_frame
-from txbroker.api.first_routes import FirstRoutes
 from txbroker.api.parking import ParkedRequest
-from txbroker.api.registry import Answer, HandlerResult, Registry, Route, UnsupportedVersion
+from txbroker.api.registry import Answer, Registry, Route, UnsupportedVersion
 from txbroker.api.request_context import RequestContext, Session
-from txbroker.api.throttling import Throttle
 from txbroker.api.unanswered_appends import Unanswered
 from txbroker.api.unsupported_features import Feature, UnsupportedFeature
-from txbroker.connection.admission import Admission
+from txbroker.connection.admission import Admission, Begun
 from txbroker.connection.recognition import Recognition
 from txbroker.connection.response_order import IN_FLIGHT_MAX, OUTPUT_BYTES_MAX, Slot
+from txbroker.connection.states import ANONYMOUS_STATES, State, States, request_kind
 from txbroker.errors import BrokerError, ErrorCode, ProtocolError
 from txbroker.transport import other_protocols
 from txbroker.transport.interfaces import FrameTransport
 from txbroker.wire.codec import encode_bytes
 from txbroker.wire.headers import API_VERSIONS_KEY, response_prefix
-from txbroker.wire.known_requests import Holder
 from txbroker.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
 from txbroker.wire.schema import Request, Response
 
@@ -41,48 +38,58 @@ _START = struct.Struct(">Ii")
 LOGGED_CLIENT_ID_MAX = 100
 
 _NO_FRAME: Frame = ([], 0)
+_READY = State.READY
 
 
 class Connection(Admission):
     """The highest layer of a connection. Satisfies `FrameProtocol`."""
 
-    __slots__ = ("_recognition", "_registry", "_routes", "_session")
+    __slots__ = ("_recognition", "_registry", "_routes", "_session", "_states")
 
+    _recognition: Recognition
     _session: Session
-    _routes: Mapping[int, Route] | FirstRoutes
 
-    def __init__(self, registry: Registry, *, in_flight_max: int = IN_FLIGHT_MAX, output_bytes_max: int = OUTPUT_BYTES_MAX) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        states: States = ANONYMOUS_STATES,
+        *,
+        in_flight_max: int = IN_FLIGHT_MAX,
+        output_bytes_max: int = OUTPUT_BYTES_MAX,
+    ) -> None:
         super().__init__(registry.quotas, in_flight_max, output_bytes_max)
         self._registry = registry
-        self._routes = FirstRoutes(registry.routes, self._is_used)
-        self._recognition = Recognition()
+        self._routes = registry.routes
+        self._states = states
 
     def makeConnection(self, transport: FrameTransport) -> None:
         self._transport = transport
         self._session = transport.session
+        self._recognition = Recognition(self._registry.known_requests, self._session)
 
     def connectionLost(self, reason: Failure) -> None:
         """Cancel the requests in flight."""
-        if isinstance(self._routes, FirstRoutes):
-            if self._routes.greeted and not self._closing and not self._transport.disconnecting:
-                self._registry.unsupported.closed_unused(self._session, self._recognition.client_id)
-            self._routes = self._registry.routes
+        if self._state is State.HANDSHAKE and not self._transport.disconnecting:
+            self._registry.unsupported.closed_unused(self._session, self._recognition.client_id)
         if self._throttle is not None:
             self._throttle.stop()
         for later in self._abandon():
-            self._cancel(later)
+            try:
+                later.cancel()
+            except Exception:
+                log.exception("internal error cancelling a request from %s", self._who())
 
-    def _cancel(self, later: Deferred[Any] | ParkedRequest[Any]) -> None:
-        try:
-            later.cancel()
-        except Exception:
-            log.exception("internal error cancelling a request from %s", self._who())
-
-    def _is_used(self) -> None:
-        """The client has sent its first request that is not ApiVersions."""
-        if isinstance(self._routes, FirstRoutes) and self._routes.greeted:
+    def _enter(self, route: Route) -> bool:
+        """Go to the state that a request leads to; False if no more are taken. ProtocolError if it may not be sent in this state."""
+        if self._is_ending:
+            return False
+        state = self._states[self._state].get(request_kind(route.api_key))
+        if state is None:
+            raise ProtocolError(f"it is not allowed here: {self._state.value}")
+        if self._state is State.HANDSHAKE and state is not State.HANDSHAKE:
             self._registry.unsupported.used(self._session, self._recognition.client_id)
-        self._routes = self._registry.routes
+        self._state = state
+        return True
 
     def bad_size(self, size: int, size_max: int) -> None:
         feature = other_protocols.feature(size)
@@ -96,86 +103,54 @@ class Connection(Admission):
         self._end()
 
     def _refuse_protocol(self, feature: Feature) -> None:
-        if not self._ending:
+        if not self._is_ending:
             self._registry.unsupported.required(feature, self._session, self._recognition.client_id)
             self._put([other_protocols.ANSWER], len(other_protocols.ANSWER))
             self._end()
 
     def frame_received(self, frame: memoryview, /) -> bool:
-        if self._ending:
-            return True
-        recognition = self._recognition
+        begun = None
+        key, correlation_id = _START.unpack_from(frame)
         try:
-            key, correlation_id = _START.unpack_from(frame)
             route = self._routes[key]
-            if self._slots and (self._exclusive or not route.overlaps):
-                return self._defer()
-            throttle = None
-            quotas = self._quotas
-            if quotas is not None and quotas.active:
-                throttle = self._throttle = self._throttle or Throttle(quotas, self._resume)
-                if throttle.muted:
-                    return self._defer()
-                throttle_begun_s = throttle.begin()
-            route.requests_until_sample = left = route.requests_until_sample - 1
-            begun = 0.0 if left else route.begin_timed()
-            holders: Sequence[Holder] = ()
-            if route.known is None:
-                request = route.decode(frame[recognition.read_header(frame, route.request_header) :])
-            else:
-                known = recognition.find(frame, route.known)
-                if known is None:
-                    request, holders = recognition.decode(frame, route)
-                else:
-                    request, holders = known.message, known.holders
+            if self._state is not _READY and not self._enter(route):
+                return True
+            if (self._slots or self._throttle is not None) and self._must_wait(route):
+                return False
+            left = route.requests_until_sample = route.requests_until_sample - 1
+            if not left or (self._quotas is not None and self._quotas.active):
+                begun = self._begin(route, len(frame), timed=not left)
+            request, holders = self._recognition.read(frame, route)
         except ProtocolError as error:
             self._refuse(frame, error)
             return True
-        context = RequestContext(route.api_key, route.api_version, correlation_id, recognition.client_id, self._session)
-        response: Any  # HandlerResult; the checks below are by class, which is faster
+        context = RequestContext(route.api_key, route.api_version, correlation_id, self._recognition.client_id, self._session)
         try:
-            response = route.call(request, context)
+            response: Any = route.call(request, context)
         except Exception as error:
             response = self._failed(error, route, request, context)
-        records_bytes = 0
+        held = len(frame)
         for holder in holders:
-            records_bytes += len(holder.records or b"")
+            held -= len(holder.records or b"")
             holder.records = b""  # the view of the frame ends here
-        if throttle is not None:
-            response = throttle.limited(response, route, request, context, len(frame), throttle_begun_s)
-            if throttle.muted:
-                self.full = True
-        kind = response.__class__
-        if kind is EncodedResponse:
-            if self._slots:
-                self._put(response.parts, response.size)
-            else:  # as `_put`, in place: this is for each small Produce and Fetch
-                self._output += response.parts
-                self.output_bytes += response.size
-                if self.output_bytes > self._output_bytes_max:
-                    self.full = True
-        elif kind is route.response or kind is CachedResponse:
-            self._put(*self._encode(response, route, request, context))
-        elif response is not None:
-            if begun and isinstance(response, ParkedRequest):
-                response = response.deferred()  # `_record_duration` waits for it, too
-            self._wait(response, len(frame) - records_bytes, route, request, context)
-        if begun:
-            self._record_duration(begun, route, response)
+        if begun is None and response.__class__ is EncodedResponse:
+            self._put(response.parts, response.size)
+        else:
+            self._respond(response, route, request, context, held, begun)
         return True
 
-    def _record_duration(self, begun: float, route: Route, response: HandlerResult) -> None:
-        """Record how long this request took, from its last byte until its response was made; not if its connection is gone by then."""
-        if not isinstance(response, Deferred):
-            route.times.end(begun)
-            return
-
-        def answered(result: object) -> object:
-            if not self._closing:
-                route.times.end(begun)
-            return result
-
-        response.addBoth(answered)
+    def _respond(self, response: Any, route: Route, request: Request, context: RequestContext, held: int, begun: Begun | None) -> None:
+        """Put what a handler has returned. `held`: the bytes of the request that stay in memory if the response comes later."""
+        if begun is not None:
+            response = self._limited(response, route, request, context, begun)
+        if response.__class__ is EncodedResponse:
+            self._put(response.parts, response.size)
+        elif response.__class__ is route.response or response.__class__ is CachedResponse:
+            self._put(*self._encode(response, route, request, context))
+        elif response is not None:
+            self._wait(response, held, route, request, context)
+        if begun is not None:
+            self._record_duration(begun, route, response)
 
     def _wait(self, response: object, request_size: int, route: Route, request: Request, context: RequestContext) -> None:
         later: Deferred[Any] | ParkedRequest[Any]
@@ -192,12 +167,12 @@ class Connection(Admission):
             later.when_answered(self._answered, *arguments)
 
     def _answered(self, response: Answer | None, slot: Slot, route: Route, request: Request, context: RequestContext) -> None:
-        if self._closing:
+        if self._state is State.CLOSED:
             return
         slot.later = None
         self._waiting_bytes -= slot.request_size
         slots = self._slots
-        if self._throttle is not None and self._throttle.muted:
+        if self._is_muted():
             self.full = True
         if response.__class__ is EncodedResponse and len(slots) == 1 and not self.full:
             # As `_fill` and `_drain`, in place: one produce may complete thousands of fetches.
@@ -214,7 +189,7 @@ class Connection(Admission):
             self._drain()
 
     def _broken(self, failure: Failure, slot: Slot, route: Route, request: Request, context: RequestContext) -> None:
-        if self._closing:
+        if self._state is State.CLOSED:
             return
         error = failure.value
         assert error is not None
@@ -261,6 +236,8 @@ class Connection(Admission):
 
     def _refuse(self, frame: memoryview, error: ProtocolError) -> None:
         """Close, except for an ApiVersions request of an unknown version: clients learn the known ones from the response (KIP-511)."""
+        if self._is_ending:
+            return
         key, correlation_id = _START.unpack_from(frame)
         if not (isinstance(error, UnsupportedVersion) and key >> 16 == API_VERSIONS_KEY):
             route = self._registry.routes.get(key)
@@ -275,7 +252,7 @@ class Connection(Admission):
 
     def _close(self, reason: str, why: str, slot: Slot | None = None, *, is_logged: bool = False) -> None:
         """Close the connection. `reason` is counted, `why` is logged, unless the log has it already."""
-        if not self._ending:
+        if not self._is_ending:
             self._registry.closed[reason] += 1
             log.log(logging.DEBUG if is_logged else logging.WARNING, "closing the connection of %s: %s", self._who(), why)
         self._end(slot)

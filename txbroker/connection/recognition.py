@@ -5,50 +5,57 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from txbroker.api.registry import Route
+from txbroker.api.request_context import Session
 from txbroker.wire.headers import read_client_id
-from txbroker.wire.known_requests import Holder, Known, KnownRequest
+from txbroker.wire.known_requests import Holder, KnownRequests, owner_prefix
 from txbroker.wire.schema import Request
 
 # Longer headers are parsed each time instead of kept.
 HEADER_KEPT_MAX = 256
 
-# The changing field of known requests is at a few positions in those of one connection: it depends on the length of the topic's name.
+# The records of known requests begin at a few positions in those of one connection: it depends on the length of the topic's name.
 POSITIONS_MAX = 4
 
 
 class Recognition:
     """Of one connection. `client_id`: of its last request."""
 
-    __slots__ = ("_header", "_header_client_id", "_header_end", "_header_version", "_positions", "client_id")
+    __slots__ = ("_header", "_header_client_id", "_header_end", "_header_version", "_known", "_owner", "_positions", "_prefix", "_session",
+                 "client_id")  # fmt: skip
 
-    def __init__(self) -> None:
+    def __init__(self, known: KnownRequests, session: Session) -> None:
         self.client_id: str | None = None
+        self._known = known
+        self._session = session
+        self._owner = session.principal
+        self._prefix = owner_prefix(self._owner)
         # The last request's header after its first eight bytes: usually the next one has the same.
         self._header = b""
         self._header_end = 8
         self._header_version = 0
         self._header_client_id: str | None = None
-        # Where the changing field was in earlier requests (wire/known_requests.py), the latest position first.
+        # Where the length of the records was in earlier requests (wire/known_requests.py), the latest position first.
         self._positions: tuple[int, ...] = ()
 
-    def find(self, frame: memoryview, requests: Known) -> KnownRequest | None:
-        """What a frame repeats, if it does; sets the client id."""
-        for position in self._positions:
-            known = requests.find(frame, position)
-            if known is not None:
-                self.client_id = known.client_id
-                return known
-        return None
-
-    def decode(self, frame: memoryview, route: Route) -> tuple[Request, Sequence[Holder]]:
-        """Decode a request that may be repeated, and remember it; the structs that have records."""
+    def read(self, frame: memoryview, route: Route) -> tuple[Request, Sequence[Holder]]:
+        """The request in a frame, and its structs that have records. A request that is known is not decoded. ProtocolError."""
+        if route.record_holders is None:
+            return route.decode(frame[self.read_header(frame, route.request_header) :]), ()
+        if self._session.principal is not self._owner:
+            self._owner = self._session.principal
+            self._prefix = owner_prefix(self._owner)
+        known = self._known.find(self._prefix, frame, self._positions, flexible=route.flexible)
+        if known is not None:
+            self.client_id = known.client_id  # as in the header, which is part of what is known
+            return known.message, known.holders
         body = self.read_header(frame, route.request_header)
         request = route.decode(frame[body:])
-        assert route.known is not None
-        position = route.known.remember(frame, body, self.client_id, request)
-        if position is not None and position not in self._positions:
-            self._positions = (position, *self._positions[: POSITIONS_MAX - 1])
-        return request, () if route.record_holders is None else route.record_holders(request)
+        holders = route.record_holders(request)
+        if len(holders) == 1:
+            position = self._known.remember(self._prefix, frame, self.client_id, request, holders, flexible=route.flexible)
+            if position and position not in self._positions:
+                self._positions = (position, *self._positions[: POSITIONS_MAX - 1])
+        return request, holders
 
     def read_header(self, frame: memoryview, version: int) -> int:
         """The position of the body; sets the client id."""

@@ -9,6 +9,7 @@ from twisted.internet.defer import Deferred
 
 from txbroker.api.encoded.encoded_response import Part
 from txbroker.api.parking import ParkedRequest
+from txbroker.connection.states import State
 from txbroker.transport.interfaces import FrameTransport
 
 # Requests of one connection that may wait for their response. Kafka serves one at a time; its producers send 5 before they wait, other
@@ -41,23 +42,11 @@ class Slot:
 class ResponseOrder:
     """The lowest layer of a connection.
 
-    `full`: no more requests are taken. `_ending`: nor will there be; it is closed once the requests in flight before its end are answered.
-    `_closing`: nothing more is sent.
+    `full`: no more requests are taken now.
     """
 
-    __slots__ = (
-        "_closing",
-        "_ending",
-        "_held_bytes",
-        "_output",
-        "_output_bytes_max",
-        "_slots",
-        "_transport",
-        "_waiting_bytes",
-        "full",
-        "in_flight_max",
-        "output_bytes",
-    )
+    __slots__ = ("_held_bytes", "_output", "_output_bytes_max", "_slots", "_state", "_transport", "_waiting_bytes", "full",
+                 "in_flight_max", "output_bytes")  # fmt: skip
 
     _transport: FrameTransport
 
@@ -70,8 +59,12 @@ class ResponseOrder:
         self._held_bytes = 0  # of responses that wait for those before them
         self._waiting_bytes = 0  # of requests in flight
         self.full = False
-        self._ending = False
-        self._closing = False
+        self._state = State.NEW
+
+    @property
+    def _is_ending(self) -> bool:
+        """Whether the connection takes no more requests. It is closed once those in flight are answered."""
+        return self._state is State.CLOSING or self._state is State.CLOSED
 
     @property
     def in_flight(self) -> int:
@@ -136,7 +129,7 @@ class ResponseOrder:
 
     def _measure(self) -> None:
         self.full = (
-            self._ending
+            self._is_ending
             or self._is_held()
             or len(self._slots) >= self.in_flight_max
             or self.output_bytes + self._held_bytes > self._output_bytes_max
@@ -145,7 +138,9 @@ class ResponseOrder:
 
     def _end(self, slot: Slot | None = None) -> None:
         """Take no more requests, and close when those before `slot` are answered; None: all that are in flight."""
-        was_ending, self._ending, self.full = self._ending, True, True
+        was_ending, self.full = self._is_ending, True
+        if not was_ending:
+            self._state = State.CLOSING
         if slot is not None:
             slot.is_last = True
         elif was_ending:
@@ -160,11 +155,11 @@ class ResponseOrder:
 
     def _lose(self) -> None:
         """Send the output, and close."""
-        self._closing = True
+        self._state = State.CLOSED
         self._transport.loseConnection()
 
     def _abandon(self) -> list[Deferred[Any] | ParkedRequest[Any]]:
         """The connection is lost. Returns what is in flight, to be cancelled."""
-        self._closing = self._ending = self.full = True
+        self._state, self.full = State.CLOSED, True
         slots, self._slots = self._slots, deque()
         return [slot.later for slot in slots if slot.later is not None]

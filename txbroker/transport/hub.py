@@ -58,7 +58,8 @@ class Hub:
 
     `serving` is set while a connection is served. Responses that become ready on other connections meanwhile are sent afterwards, so that
     several responses to one connection are sent together. `in_turn` is set during a turn of the poller: small responses to its requests are
-    then sent when all its sockets are served, and those that its actions complete after these, but at most SENT_TOGETHER are kept back.
+    then sent when all its sockets are served, and those that its actions complete after these, but at most SENT_TOGETHER are kept back, in
+    `postponed`.
 
     `closed_for` counts the connections that the transport has closed, by reason. `pauses` counts how often reading of a connection stopped
     because too much was in flight. `file_gone` is called with the path of a file whose region cannot be sent.
@@ -80,7 +81,7 @@ class Hub:
         self.closed_for: Counter[str] = Counter()
         self.file_gone: Callable[[str], None] = lambda path: None
         self.pauses = 0
-        self._postponed: list[Member] = []
+        self.postponed: list[Member] = []
         self.tick = 0
         self._members: set[Member] = set()
         self._timer: Any = None
@@ -134,21 +135,15 @@ class Hub:
             emptied.callback(None)
 
     def postpone(self, member: Member) -> None:
-        """Send the responses of this connection later: see `serving` and `in_turn`."""
-        self._postponed.append(member)
-        if len(self._postponed) >= SENT_TOGETHER and not self.serving:
-            self._flush_postponed()
+        """Send the responses of this connection when none is being served: at the end of the turn, or sooner if they are many."""
+        self.postponed.append(member)
+        if not self.serving and (not self.in_turn or len(self.postponed) >= SENT_TOGETHER):
+            self.flush_postponed()
 
-    def served(self) -> None:
-        """A connection was served: send the responses that were postponed, unless the turn goes on and they are few."""
-        if self._postponed and (not self.in_turn or len(self._postponed) >= SENT_TOGETHER):
-            self._flush_postponed()
-        self.serving = False
-
-    def _flush_postponed(self) -> None:
+    def flush_postponed(self) -> None:
         self.serving = True
-        while self._postponed:
-            postponed, self._postponed = self._postponed, []
+        while self.postponed:
+            postponed, self.postponed = self.postponed, []
             for member in postponed:
                 member.flush_now()
         self.serving = False
@@ -159,14 +154,14 @@ class Hub:
 
     def _end_turn(self) -> None:
         """Send the responses of the turn, then run its actions, and send their responses."""
-        if self._postponed:
-            self._flush_postponed()
+        if self.postponed:
+            self.flush_postponed()
         try:
             self.actions.end_turn()
         finally:
             self.in_turn = False
-            if self._postponed:
-                self._flush_postponed()
+            if self.postponed:
+                self.flush_postponed()
 
     @property
     def _sweep_s(self) -> float:

@@ -33,9 +33,11 @@ class Inbox:
     """Reads from the socket, offers the bytes as `view[:filled]`, and keeps what `consumed` leaves.
 
     `view` is valid until the reactor serves another connection. `starved`: the bytes that it waits for to be reserved; 0 if it can be read.
+    `is_fresh`: it keeps nothing, so that nothing is to be done if all bytes were handled.
     """
 
-    __slots__ = ("_buffers", "_expected", "_is_frame", "_owned", "_reserved", "_stash", "_waiter", "filled", "starved", "view")
+    __slots__ = ("_buffers", "_expected", "_is_frame", "_owned", "_reserved", "_stash", "_waiter", "filled", "is_fresh",
+                 "starved", "view")  # fmt: skip
 
     def __init__(self, buffers: ReceiveBuffers, waiter: Waiter) -> None:
         self._buffers = buffers
@@ -48,21 +50,18 @@ class Inbox:
         self.starved = 0
         self.view = buffers.shared
         self.filled = 0
+        self.is_fresh = True
 
     def fill(self, recv_into: Callable[[memoryview], int]) -> int:
         """Read once from the socket: the bytes read, 0 at its end. Raises OSError as `recv_into` does."""
         owned = self._owned
-        if owned is None:
-            if not self._expected:
-                return self._fill_shared(recv_into)
+        if owned is None and self._expected:
             owned = self._expect()
-            if owned is None:
-                return self._fill_shared(recv_into)
-        count = self._fill_owned(owned, recv_into)
-        self.view, self.filled = owned.view, owned.filled
-        return count
-
-    def _fill_shared(self, recv_into: Callable[[memoryview], int]) -> int:
+        if owned is not None:
+            self.is_fresh = False
+            count = self._fill_owned(owned, recv_into)
+            self.view, self.filled = owned.view, owned.filled
+            return count
         view = self.view = self._buffers.shared
         start = len(self._stash)
         if start:
@@ -70,6 +69,7 @@ class Inbox:
             count = recv_into(view[start:])
         else:
             count = recv_into(view)
+        self.is_fresh = not start
         self.filled = start + count
         return count
 
@@ -115,6 +115,7 @@ class Inbox:
 
     def reload(self) -> None:
         """Offer what was kept again, without reading."""
+        self.is_fresh = False
         if self._owned is not None:
             self.view, self.filled = self._owned.view, self._owned.filled
         else:

@@ -10,11 +10,12 @@ from twisted.internet import tcp
 from twisted.internet.error import CannotListenError
 from twisted.internet.protocol import Factory
 
-from txbroker.transport.congestion import avoid_pacing
+from txbroker.transport.congestion import avoid_pacing, set_algorithm
 from txbroker.transport.hub import Hub
 from txbroker.transport.interfaces import FrameProtocol
 from txbroker.transport.quotas import ConnectionQuotas
-from txbroker.transport.server import ServerTransport, plain_host
+from txbroker.transport.server import ServerTransport, plain_host, session_of
+from txbroker.transport.stream import PlainStream
 
 # Connections that are accepted before the reactor serves others.
 ACCEPTS_PER_TURN = 100
@@ -55,7 +56,10 @@ class Listener(tcp.Port):
         self, sock: socket.socket, protocol: Any, client: Any, server: object, number: int, reactor: object
     ) -> ServerTransport:
         """Make the transport of an accepted socket (called by `tcp.Port.doRead`)."""
-        return ServerTransport(sock, protocol, client, self.hub, self.name, number, self._remote_algorithm)
+        session = session_of(sock, client, self.name, number)
+        if self._remote_algorithm is not None and session.peer_host != session.local_host:
+            set_algorithm(sock, self._remote_algorithm)
+        return ServerTransport(PlainStream(sock), protocol, session, self.hub)
 
     def createInternetSocket(self) -> socket.socket:
         """A socket with the options that accepted ones inherit."""

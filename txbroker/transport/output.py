@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 
 from txbroker.transport.interfaces import Buffer, Part, Region
+from txbroker.transport.stream import Stream
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -75,11 +76,11 @@ class RegionSend:
 
         return read
 
-    def send(self, fd: int) -> int:
-        """Send as much of the current slice as the socket takes; raises BlockingIOError when it takes nothing."""
+    def send(self, stream: Stream) -> int:
+        """Send as much of the current slice as the stream takes; raises BlockingIOError when it takes nothing."""
         file, position = self.region.file, self.position
         try:
-            count = os.sendfile(fd, file.fileno(), position, self.warm_until - position)
+            count = stream.send_region(file.fileno(), position, self.warm_until - position)
         except OSError as error:
             if error.errno == errno.EIO:
                 raise RegionGone(file.path, f"{file.path} cannot be read; a response is incomplete") from error
@@ -127,8 +128,8 @@ class SendQueue:
         if joined:
             self._chunks.append(joined)
 
-    def send(self, skt: socket.socket) -> bool:
-        """Send until the queue is empty (True), or the socket is full, the head is cold or TURN_BYTES are sent (False).
+    def send(self, stream: Stream) -> bool:
+        """Send until the queue is empty (True), or the stream is full, the head is cold or TURN_BYTES are sent (False).
 
         OSError, RegionGone.
         """
@@ -141,14 +142,14 @@ class SendQueue:
                     if head.position == head.warm_until and head.is_cold():
                         self.cold = True
                         return False
-                    count = head.send(skt.fileno())
+                    count = head.send(stream)
                     self.size -= count
                     if head.position == head.end:
                         chunks.popleft()
                     elif head.position < head.warm_until:
-                        return False  # the socket is full; another call would only return an error
+                        return False  # the stream is full; another call would only return an error
                 else:
-                    count = skt.send(head, socket.MSG_MORE if len(chunks) > 1 else 0)
+                    count = stream.send(head, socket.MSG_MORE if len(chunks) > 1 else 0)
                     self.size -= count
                     if count == len(head):
                         chunks.popleft()

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import select
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from twisted.internet.epollreactor import EPollReactor
@@ -108,39 +108,43 @@ class Poller:
         events = self._epoll.poll(timeout_s, EVENTS_MAX)
         if not events:
             return 0
+        self._serve_turn(events)
+        return len(events)
+
+    def _serve_turn(self, events: Sequence[tuple[int, int]]) -> None:
         members = self._members
         self._begin_turn()
         for fd, event in events:
             member = members.get(fd)
-            if member is not None:
-                self._serve(member, event)
-            elif fd == self._reactor_fd:
-                self._reactor_ready = True
-            # else it was closed while another one was served
-        self._end_turn()
-        return len(events)
-
-    def _serve(self, member: Member, event: int) -> None:
-        why: Exception | None = None
-        try:
-            if event & _READ:
-                why = member.doRead()
-                if event & _WRITE and why is None and member.fileno() in self._members:
-                    why = member.doWrite()
-            elif event & _GONE:
-                why = CONNECTION_DONE if self._wanted.get(member.fileno(), 0) & _READ else CONNECTION_LOST
-            else:
-                why = member.doWrite()
-        except Exception as error:
-            log.exception("internal error: closing a connection")
-            why = error
-        if why is not None:
+            if member is None:
+                if fd == self._reactor_fd:
+                    self._reactor_ready = True
+                continue  # or it was closed while another one was served
             try:
-                self.forget(member)
-                member.connectionLost(Failure(why))
-            except Exception:
-                # The reactor would remove the poller itself, and with it all connections.
-                log.exception("internal error while a connection was closed")
+                why = member.doRead() if event == _READ else self._serve(member, event)
+            except Exception as error:
+                log.exception("internal error: closing a connection")
+                why = error
+            if why is not None:
+                self._close(member, why)
+        self._end_turn()
+
+    def _serve(self, member: Member, event: int) -> Exception | None:
+        """Serve a socket that is not only readable."""
+        if event & _READ:
+            why = member.doRead()
+            return member.doWrite() if event & _WRITE and why is None and member.fileno() in self._members else why
+        if event & _GONE:
+            return CONNECTION_DONE if self._wanted.get(member.fileno(), 0) & _READ else CONNECTION_LOST
+        return member.doWrite()
+
+    def _close(self, member: Member, why: Exception) -> None:
+        try:
+            self.forget(member)
+            member.connectionLost(Failure(why))
+        except Exception:
+            # The reactor would remove the poller itself, and with it all connections.
+            log.exception("internal error while a connection was closed")
 
     # For members
 
@@ -166,6 +170,10 @@ class Poller:
         else:
             self._members[fd] = member
             self._epoll.register(fd, wanted)
+
+    def read_again(self, member: Member) -> None:
+        """Call `doRead` soon, as if the socket could be read: received bytes are kept where the system does not see them."""
+        self._reactor.callLater(0, self._serve_turn, [(member.fileno(), _READ)])
 
     def forget(self, member: Member) -> None:
         """Do not call the member any more."""

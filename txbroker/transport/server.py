@@ -5,17 +5,19 @@ from __future__ import annotations
 import logging
 import socket
 from collections.abc import Sequence
+from select import EPOLLIN, EPOLLOUT
 from typing import Any
 
-from twisted.internet import main, tcp
+from twisted.internet.error import ConnectionAborted
+from twisted.internet.main import CONNECTION_DONE, CONNECTION_LOST
 from twisted.python.failure import Failure
 
 from txbroker.api.request_context import Session
-from txbroker.transport.congestion import set_algorithm
-from txbroker.transport.hub import Hub
+from txbroker.transport.hub import SENT_TOGETHER, Hub
 from txbroker.transport.inbox import SIZE, Inbox
 from txbroker.transport.interfaces import FrameProtocol, Part
 from txbroker.transport.output import RegionGone, SendQueue, join_small
+from txbroker.transport.stream import Stream
 
 log = logging.getLogger("txbroker.transport")
 
@@ -37,26 +39,27 @@ STALLED_SWEEPS = 6
 _SIZE_BYTES = SIZE.size
 
 
-class ServerTransport(tcp.Server):
-    """The transport of each accepted socket. Satisfies `FrameTransport`.
+class ServerTransport:
+    """The transport of each accepted socket. Satisfies `FrameTransport`, and is a member of the poller and the hub.
 
     Reading stops while the protocol is full or too much output waits (`_blocked`; received frames stay in the inbox), and while the budget
-    for large frames is used up (`inbox.starved`).
+    for large frames is used up (`inbox.starved`). `disconnecting`: the output is sent, then it is closed. The methods that Twisted's
+    transports have, have Twisted's names.
     """
 
-    protocol: FrameProtocol  # type: ignore[assignment]
+    __slots__ = ("_blocked", "_dirty", "_frame_bytes_max", "_has_regions", "_held", "_hub", "_inbox", "_input_ended", "_output_bytes_max",
+                 "_queue", "_read_into", "_send_bytes", "_stalled_sweeps", "_stream", "_warming", "active", "connected", "disconnecting",
+                 "protocol", "session")  # fmt: skip
 
-    def __init__(
-        self, sock: socket.socket, protocol: Any, client: Any, hub: Hub, listener: str, number: int, remote_algorithm: bytes | None
-    ) -> None:
-        """`client`: the address of the peer. `number`: of the connections of this listener. `remote_algorithm`: the congestion control if
-        the peer is on another machine; None: the listener's."""
+    def __init__(self, stream: Stream, protocol: FrameProtocol, session: Session, hub: Hub) -> None:
         self._hub = hub
+        self._stream = stream
+        self._read_into = stream.read_into
+        self._send_bytes = stream.send
         self._frame_bytes_max = hub.limits.request_bytes_max
         self._output_bytes_max = hub.limits.output_bytes_max
         self._inbox = Inbox(hub.buffers, self)
         self._queue = SendQueue()
-        self._recv_into = sock.recv_into
         self._has_regions = False
         self._blocked = False
         self._input_ended = False
@@ -65,64 +68,84 @@ class ServerTransport(tcp.Server):
         self._held = 0  # bytes of a large frame at the last sweep during which others waited
         self._stalled_sweeps = 0
         self.active = hub.tick
-        self.session = _session(sock, client, listener, number)
-        if remote_algorithm is not None and self.session.peer_host != self.session.local_host:
-            set_algorithm(sock, remote_algorithm)
-        server: Any = None  # Twisted's port, which nothing here needs
-        super().__init__(sock, protocol, client, server, number, hub.reactor)
-        self.repstr = f"<connection {self.session.connection_id}>"
-        hub.quotas.add(self.session.peer_host)
+        self.protocol = protocol
+        self.session = session
+        self.connected = True
+        self.disconnecting = False
+        hub.quotas.add(session.peer_host)
         hub.opened(self)
+        self._watch(read=True)
 
-    # Twisted would use its reactor; the hub's poller is faster.
+    def fileno(self) -> int:
+        return self._stream.fileno()
 
-    def startReading(self) -> None:
-        self._hub.poller.set_interest(self, read=True)
+    def _watch(self, *, read: bool | None = None, write: bool | None = None) -> None:
+        """Have the poller call `doRead` and `doWrite`, or not any more; None: as before."""
+        self._hub.poller.set_interest(self, read=read, write=write)
 
-    def stopReading(self) -> None:
-        self._hub.poller.set_interest(self, read=False)
-
-    def startWriting(self) -> None:
-        self._hub.poller.set_interest(self, write=True)
-
-    def stopWriting(self) -> None:
-        self._hub.poller.set_interest(self, write=False)
-
-    def doRead(self) -> Exception | None:  # type: ignore[override]
+    def doRead(self) -> Exception | None:
         hub = self._hub
-        hub.serving = self._dirty = True
         self.active = hub.tick
         try:
+            received = self._inbox.fill(self._read_into)
+        except BlockingIOError:
+            self._follow_stream()
+            return None
+        except OSError:
+            return CONNECTION_LOST
+        hub.serving = self._dirty = True
+        try:
+            why = self._handle() if received else self._end_of_input()
+        finally:
+            hub.serving = self._dirty = False
+        if self._stream.wants:
+            self._follow_stream()
+        if why is None and 0 < self.protocol.output_bytes <= TOGETHER_BYTES_MAX and received <= TOGETHER_BYTES_MAX:
+            self._dirty = True
+            hub.postponed.append(self)
+            if len(hub.postponed) >= SENT_TOGETHER:
+                hub.flush_postponed()
+            return None
+        return why or self._send()
+
+    def doWrite(self) -> Exception | None:
+        hub = self._hub
+        if self._stream.wants & EPOLLOUT:
             try:
-                received = self._inbox.fill(self._recv_into)
-                if not received:
-                    return self._end_of_input()
+                self._stream.send(b"")
             except BlockingIOError:
                 return None
             except OSError:
-                return main.CONNECTION_LOST
-            why = self._handle()
-            if why is None and received <= TOGETHER_BYTES_MAX and 0 < self.protocol.output_bytes <= TOGETHER_BYTES_MAX:
-                hub.postpone(self)
-                return None
-            return why or self._send()
-        finally:
-            self._dirty = False
-            hub.served()
-
-    def doWrite(self) -> Exception | None:  # type: ignore[override]
-        hub = self._hub
+                return CONNECTION_LOST
         hub.serving = self._dirty = True
         try:
             why = self._advance() if self._blocked or self.protocol.output_bytes else self._send_queue()
         finally:
-            self._dirty = False
-            hub.served()
-        if why is None and not self._queue.size:
-            self.stopWriting()
+            hub.serving = self._dirty = False
+        if why is None and not self._queue.size and not self._stream.wants & EPOLLOUT:
+            self._watch(write=False)
             if self.disconnecting:
-                return main.CONNECTION_DONE
+                return CONNECTION_DONE
         return why
+
+    def _follow_stream(self) -> None:
+        """Do what the stream wants for itself."""
+        wants = self._stream.wants
+        if wants & EPOLLOUT:
+            self._watch(write=True)
+        if wants & EPOLLIN and not (self._blocked or self._inbox.starved or self.disconnecting):
+            self._hub.poller.read_again(self)
+
+    def loseConnection(self) -> None:
+        """Send the output, then close."""
+        if self.connected and not self.disconnecting:
+            self.disconnecting = True
+            self._watch(read=False, write=True)
+
+    def abortConnection(self) -> None:
+        """Close it without sending what is not sent yet."""
+        if self.connected:
+            self._drop(ConnectionAborted())
 
     def _handle(self) -> Exception | None:
         """Pass every whole frame in the inbox to the protocol, as long as it takes them."""
@@ -147,9 +170,10 @@ class ServerTransport(tcp.Server):
                     self._block()
                 if self._blocked or why:
                     break
-        inbox.consumed(position)
-        if inbox.starved:
-            self.stopReading()
+        if position < end or not inbox.is_fresh:
+            inbox.consumed(position)
+            if inbox.starved:
+                self._watch(read=False)
         return why
 
     def _end_of_input(self) -> Exception | None:
@@ -163,24 +187,18 @@ class ServerTransport(tcp.Server):
         if why is None and self._queue.size:
             self.loseConnection()
             return None
-        return why or main.CONNECTION_DONE
+        return why or CONNECTION_DONE
 
     def _end_input(self) -> None:
         """Read no more; the protocol closes the connection when it has answered the requests in flight."""
         self._input_ended = self._blocked = True
-        self.stopReading()
+        self._watch(read=False)
         self.protocol.input_ended()
 
     def flush(self) -> None:
-        hub = self._hub
-        if hub.serving or hub.in_turn:
-            if not self._dirty:
-                self._dirty = True
-                hub.postpone(self)
-        else:
-            hub.serving = True
-            self.flush_now()
-            hub.served()
+        if not self._dirty:
+            self._dirty = True
+            self._hub.postpone(self)
 
     def flush_now(self) -> None:
         """Send the responses that are ready, and continue with frames that had to wait for that."""
@@ -191,15 +209,14 @@ class ServerTransport(tcp.Server):
             why = self._advance() if self._blocked else self._send()
         except Exception:  # must not reach the connection that is being served
             log.exception("internal error: closing the connection of %s", self.session.connection_id)
-            why = main.CONNECTION_LOST
+            why = CONNECTION_LOST
         if why is not None:
             self._drop(why)
 
     def _drop(self, why: Exception) -> None:
         """Close the connection, outside of doRead and doWrite, which would return `why` to the poller."""
-        self.connected = 0
-        self.stopReading()
-        self.stopWriting()
+        self.connected = False
+        self._watch(read=False, write=False)
         self._hub.reactor.callLater(0, self.connectionLost, Failure(why))
 
     def _advance(self) -> Exception | None:
@@ -216,11 +233,12 @@ class ServerTransport(tcp.Server):
     def _block(self) -> None:
         self._blocked = True
         self._hub.pauses += 1
-        self.stopReading()
+        self._watch(read=False)
 
     def _read_on(self) -> None:
         if self.connected and not (self._blocked or self._inbox.starved or self.disconnecting):
-            self.startReading()
+            self._watch(read=True)
+            self._follow_stream()
 
     def granted(self) -> None:
         """The receive budget has memory for the large frame of this connection."""
@@ -236,11 +254,11 @@ class ServerTransport(tcp.Server):
             joined = self._join(parts) if size <= SEND_JOINED_MAX and not queue.size else None
             if joined is not None:
                 try:
-                    count = self.socket.send(joined)
+                    count = self._send_bytes(joined)
                 except BlockingIOError:
                     count = 0
                 except OSError:
-                    return main.CONNECTION_LOST
+                    return CONNECTION_LOST
                 if count == size:
                     return None
                 parts, size = [memoryview(joined)[count:]], size - count
@@ -260,25 +278,25 @@ class ServerTransport(tcp.Server):
     def _send_queue(self) -> Exception | None:
         queue = self._queue
         if self._warming:
-            self.stopWriting()
+            self._watch(write=False)
             return None
         before = queue.size
         try:
-            queue.send(self.socket)
+            queue.send(self._stream)
         except (ConnectionError, TimeoutError):
-            return main.CONNECTION_LOST
+            return CONNECTION_LOST
         except (RegionGone, OSError) as error:
             self._hub.closed_for["file_gone"] += 1
             log.error("closing the connection of %s: %s", self.session.connection_id, error)
             if isinstance(error, RegionGone):
                 self._hub.file_gone(error.path)
-            return main.CONNECTION_LOST
+            return CONNECTION_LOST
         if queue.size != before:
             self.active = self._hub.tick
         if queue.cold:
             self._warm()
         elif queue.size or self.disconnecting:
-            self.startWriting()
+            self._watch(write=True)
         if queue.size > self._output_bytes_max:
             self._block()
         return None
@@ -286,7 +304,7 @@ class ServerTransport(tcp.Server):
     def _warm(self) -> None:
         """Let a worker read the next slice into the page cache, and continue then."""
         self._warming = True
-        self.stopWriting()
+        self._watch(write=False)
         self._hub.run_in_worker(self._queue.warming()).addBoth(self._warmed)
 
     def _warmed(self, _: object) -> None:
@@ -327,19 +345,25 @@ class ServerTransport(tcp.Server):
                 self.abortConnection()
 
     def connectionLost(self, reason: Failure) -> None:
-        if hasattr(self, "socket"):
-            self._inbox.close()
-            self._queue.clear()
-            del self._recv_into
-            try:
-                super().connectionLost(reason)
-            finally:
-                # Only now the descriptor is free for another connection.
-                self._hub.quotas.remove(self.session.peer_host)
-                self._hub.closed(self)
+        if self._stream.fileno() < 0:
+            return
+        self.connected = False
+        self._watch(read=False, write=False)
+        self._inbox.close()
+        self._queue.clear()
+        self._stream.close(reset=reason.check(ConnectionAborted) is not None)
+        protocol = self.protocol
+        del self.protocol  # which refers to this transport
+        try:
+            protocol.connectionLost(reason)
+        finally:
+            # Only now the descriptor is free for another connection.
+            self._hub.quotas.remove(self.session.peer_host)
+            self._hub.closed(self)
 
 
-def _session(sock: socket.socket, client: Any, listener: str, number: int) -> Session:
+def session_of(sock: socket.socket, client: Any, listener: str, number: int) -> Session:
+    """The session of an accepted socket. `client`: the address of the peer. `number`: of the connections of this listener."""
     try:
         local = sock.getsockname()
     except OSError:

@@ -14,8 +14,10 @@ from txbroker.errors import ProtocolError
 from txbroker.wire.primitives import read_uvarint
 from txbroker.wire.schema import Request
 
-API_VERSIONS_KEY = 18
 CONTROLLED_SHUTDOWN_KEY = 7
+SASL_HANDSHAKE_KEY = 17
+API_VERSIONS_KEY = 18
+SASL_AUTHENTICATE_KEY = 36
 
 # What every request starts with: api key, api version, correlation id.
 FIXED_REQUEST_HEADER = struct.Struct(">hhi")

@@ -1,0 +1,70 @@
+"""The seam between a connection and its socket: bytes in, bytes and file regions out.
+
+`PlainStream` is a TCP socket. A stream that encrypts has bytes of its own to send, also when it receives, and keeps received bytes of which
+the system knows nothing: it says so by `wants`.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+from typing import Protocol
+
+from txbroker.transport.interfaces import Buffer
+
+_RESET = struct.pack("ii", 1, 0)  # SO_LINGER without time
+
+
+class Stream(Protocol):
+    """What a connection needs. Counts are of the bytes of the connection, not of what encryption makes of them. None of it blocks."""
+
+    wants: int
+    """What is to be done though no event of the socket asks for it, after each of the calls below: 0 for nothing. EPOLLOUT: `send(b"")`
+    once the socket takes bytes. EPOLLIN: `read_into` again, as soon as the connection can handle more."""
+
+    def fileno(self) -> int:
+        """Of the socket, to be polled; -1 once it is closed."""
+
+    def read_into(self, buffer: memoryview, /) -> int:
+        """Receive at most as much as the buffer takes: how much it was; 0 at the end. BlockingIOError if there is nothing; OSError."""
+
+    def send(self, data: Buffer, flags: int = 0, /) -> int:
+        """Send some bytes: how many were taken. MSG_MORE: more follow at once. BlockingIOError if it takes none; OSError."""
+
+    def send_region(self, file_fd: int, position: int, count: int) -> int:
+        """Send bytes of a file that are in the page cache: how many were taken, 0 at the file's end. As `send`."""
+
+    def close(self, *, reset: bool) -> None:
+        """Close it. `reset`: without sending what is not sent yet."""
+
+
+class PlainStream:
+    """A TCP socket: it receives into the buffer, and the kernel sends regions."""
+
+    __slots__ = ("_socket", "read_into", "send")
+
+    wants = 0
+
+    def __init__(self, sock: socket.socket) -> None:
+        sock.setblocking(False)
+        self._socket = sock
+        # The socket's own methods: this is for each request.
+        self.read_into = sock.recv_into
+        self.send = sock.send
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def send_region(self, file_fd: int, position: int, count: int) -> int:
+        return os.sendfile(self._socket.fileno(), file_fd, position, count)
+
+    def close(self, *, reset: bool) -> None:
+        try:
+            if reset:
+                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+            else:
+                self._socket.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass  # the peer has closed it
+        self._socket.close()
