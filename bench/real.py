@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
 import os
 import shutil
@@ -35,15 +36,21 @@ class ClientFailed(Exception):
 
 @functools.cache
 def franz_go() -> Path:
-    """The program of the folder franz_go, which Go builds if it has changed; Missing if Go is not installed."""
+    """The program of the folder franz_go, which Go builds once for each state of its sources; Missing if Go is not installed."""
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(_FRANZ_GO.iterdir()))).hexdigest()
+    program = cache.directory() / "bench" / f"franz_go-{digest[:16]}"
+    if program.exists():
+        return program
     go = shutil.which("go", path=os.pathsep.join([os.environ.get("PATH", ""), *_GO_PLACES]))
     if go is None:
         raise Missing("Go is not installed: see https://go.dev/doc/install, or on Debian apt-get install golang-go")
-    program = cache.directory() / "bench" / "franz_go"
     program.parent.mkdir(parents=True, exist_ok=True)
-    built = subprocess.run([go, "build", "-o", program, "."], cwd=_FRANZ_GO, capture_output=True, text=True, check=False)
-    if built.returncode:
-        raise Missing(f"the clients with franz-go cannot be built:\n{built.stderr}")
+    with tempfile.TemporaryDirectory(dir=program.parent) as directory:  # others may build and run it at the same time
+        fresh = Path(directory) / "franz_go"
+        built = subprocess.run([go, "build", "-o", fresh, "."], cwd=_FRANZ_GO, capture_output=True, text=True, check=False)
+        if built.returncode:
+            raise Missing(f"the clients with franz-go cannot be built:\n{built.stderr}")
+        fresh.replace(program)
     return program
 
 
@@ -71,7 +78,7 @@ def run_client(server: Server, command: Sequence[str | Path]) -> tuple[dict[str,
         finally:
             client.kill()
         errors.seek(0)
-        raise ClientFailed(f"{Path(command[0]).name} on {server.kind}: {errors.read().strip()[-2000:]}")
+        raise ClientFailed(f"{' '.join(map(str, command))} on {server.kind}: {errors.read().strip()[-2000:]}")
 
 
 def warm(measure: Callable[[], object], settings: Settings) -> None:
