@@ -26,7 +26,7 @@ CHANGES_MAX = 12  # of the disk before a crash
 
 
 class SimulatedCleaners:
-    """See `Workers`. `swapped` is called after a step in which cleaned segments replaced others, `before_swap` before the next one."""
+    """See `Workers`. `swapped` is called some time after cleaned segments have replaced others, `before_swap` before the next time."""
 
     stuck = 0
 
@@ -77,7 +77,10 @@ class SimulatedCleaners:
         self._process.callLater(self._chance.expovariate(1 / REPORT_S) + self._chance.random() * self._slow_s(), call)
 
     def _report(self, job: CleaningJob, events: list[Event | WorkerLost], on_event: OnEvent) -> None:
+        swapping = False
+
         def next_one() -> None:
+            nonlocal swapping
             if self._closed:
                 return
             event = events.pop(0)
@@ -85,8 +88,9 @@ class SimulatedCleaners:
                 before_swap, self.before_swap = self.before_swap, _nothing
                 before_swap()
             on_event(event)
-            if isinstance(event, GroupCleaned):
+            if swapping:  # since the event before, and workers had to sync names
                 self._swapped(TopicPartition(job.topic, job.partition))
+            swapping = isinstance(event, GroupCleaned)
             if events:
                 self._later(next_one)
 

@@ -31,6 +31,7 @@ from txbroker.child_processes import child_environment, module_command, remove_t
 from txbroker.config.process_layout import process_overrides
 from txbroker.config.resolve import BrokerConfig
 from txbroker.errors import StartError, StorageError
+from txbroker.log.directory import make_directory
 from txbroker.log.disk import Disk
 from txbroker.log.os_disk import OsDisk
 from txbroker.names import amount
@@ -97,7 +98,7 @@ class BrokerProcesses:
                 return
             self._make_directory()
             data = check_process_data(disk, directories, self._processes, self._config.int("broker.id"))
-            os.makedirs(os.path.dirname(data.metadata), exist_ok=True)
+            make_directory(disk, os.path.dirname(data.metadata))
             socket = os.path.join(self._directory, "metadata")
             overrides = process_overrides(self._config, self._processes, socket, data.broker_id)
             self._open_metrics()

@@ -13,7 +13,8 @@ from txbroker.log.cleaner.offset_map import OffsetMap
 from txbroker.log.file_names import CLEANED, DELETED
 from txbroker.log.log import Log
 from txbroker.log.segment import Segment
-from txbroker.log.segments import Segments, mark_deleted
+from txbroker.log.segment_swap import SegmentSwap
+from txbroker.log.segments import Replaced, Segments, mark_deleted
 from txbroker.maintenance import cleaning_jobs, cleaning_passes
 from txbroker.maintenance.cleaning_candidates import Candidates
 
@@ -56,7 +57,7 @@ def tombstones_removed_at_once() -> list[Patch]:
 def swap_is_not_atomic() -> list[Patch]:
     """Old segments are removed before the cleaned one has their place: a process that is killed in between loses all of them."""
 
-    def broken(self: Segments, base_offsets: Sequence[int], size: int, config: Any, now_ms: int) -> bool:
+    def broken(self: Segments, base_offsets: Sequence[int], size: int, config: Any, now_ms: int, done: Replaced) -> bool:
         at = self.bases.index(base_offsets[0]) if base_offsets[0] in self.bases else len(self.bases)
         end = at + len(base_offsets)
         if self.bases[at:end] != list(base_offsets) or end >= len(self.bases):
@@ -66,10 +67,11 @@ def swap_is_not_atomic() -> list[Patch]:
                       index_interval_bytes=config.index_interval_bytes)  # fmt: skip
         removed: list[str] = []
         mark_deleted(self._disk, [path for segment in old for path in segment.paths()] + self._lost_snapshots(old, [new]), removed)
-        new.rename_files(CLEANED, "")
+        SegmentSwap(self._disk, new.directory, base_offsets[0], self.bases[end])._rename(CLEANED, "")
         self._put([*self.all[:at], new, *self.all[end:]])
         self._snapshots.forget(base for base in base_offsets if base not in self.bases)
         self._remove_later([path + DELETED for path in removed], config.file_delete_delay_ms)
+        done(None)
         return True
 
     return [Patch(Segments, "replace", broken)]

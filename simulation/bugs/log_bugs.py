@@ -52,28 +52,28 @@ def any_first_sequence() -> list[Patch]:
 
 def producers_cleared_by_truncation() -> list[Patch]:
     """A truncation removes all producer state instead of what came after the truncation point."""
-    truncate_to = TruncatableLog.truncate_to
+    truncate_towards = TruncatableLog.truncate_towards
 
     def broken(self: TruncatableLog, offset: int) -> bool:
-        truncated = truncate_to(self, offset)
+        truncated = truncate_towards(self, offset)
         if truncated:
             self.producers.clear()
         return truncated
 
-    return [Patch(TruncatableLog, "truncate_to", broken)]
+    return [Patch(TruncatableLog, "truncate_towards", broken)]
 
 
 def producers_kept_by_truncation() -> list[Patch]:
     """A truncation keeps the producer state of the records that it removes: their repetition is taken for a duplicate."""
-    truncate_to = TruncatableLog.truncate_to
+    truncate_towards = TruncatableLog.truncate_towards
 
     def broken(self: TruncatableLog, offset: int) -> bool:
         before = dict(self.producers._states)
-        truncated = truncate_to(self, offset)
+        truncated = truncate_towards(self, offset)
         self.producers._states.update(before)
         return truncated
 
-    return [Patch(TruncatableLog, "truncate_to", broken)]
+    return [Patch(TruncatableLog, "truncate_towards", broken)]
 
 
 def epochs_kept_by_truncation() -> list[Patch]:

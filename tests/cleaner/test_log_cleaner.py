@@ -69,8 +69,9 @@ class Cleaner:
         return log
 
     def wait(self, seconds: float = BACKOFF_S) -> None:
-        self.clock.advance(seconds)
-        self.broker.worker.run()
+        for delay_s in (seconds, 0.0):  # a pass ends once workers have synced, and then the next one begins
+            self.clock.advance(delay_s)
+            self.broker.worker.run()
 
     @property
     def jobs(self) -> list[TopicPartition]:

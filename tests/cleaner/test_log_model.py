@@ -14,6 +14,7 @@ from tests.cleaner.logs import SETTINGS
 from tests.log.support import NOW, Row, end_transaction, open_log, rows
 from tests.support.fakes.disk_path import DiskPath
 from tests.support.fakes.faulty_disk import FaultyDisk, Killed
+from txbroker.errors import StorageError
 from txbroker.log.cleaner.cleanable import assess
 from txbroker.log.cleaner.cleaning_job import CleaningJob, Done, Event, Failed, FailureKind, GroupCleaned, Strategy
 from txbroker.log.cleaner.compaction_order import CompactionOrder
@@ -39,6 +40,7 @@ class CompactedLog(RuleBasedStateMachine):
         self.storage = MemoryDisk()
         self.disk = FaultyDisk(self.storage)
         self.directory = DiskPath(self.disk, "/data").made()
+        self.storage.sync("/")
         self.written: dict[int, Row] = {}
         self.start = 0
         self.clean_to = 0
@@ -141,7 +143,11 @@ class CompactedLog(RuleBasedStateMachine):
         def report(event: Event) -> None:
             outcome.append(event)
             if isinstance(event, GroupCleaned):
-                assert log.replace_segments(event.old_base_offsets, size=event.size, generation=generation, now_ms=self.now)
+                ends: list[StorageError | None] = []
+                assert log.replace_segments(
+                    event.old_base_offsets, size=event.size, generation=generation, now_ms=self.now, done=ends.append
+                )
+                assert ends == [None]
 
         try:
             run_job(job, self.disk, report, lambda: False, monotonic=lambda: 0.0, sleep=lambda seconds: None)

@@ -6,6 +6,7 @@ of the turn (`Broker.end_turn`) in which the partition moves, or when the clock 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -63,7 +64,7 @@ class Broker:
             log.assign_topic_id(TOPIC_ID)
         clock = self.group.clock
         replication = Replication(clock.seconds, lambda: LAG_S, lambda replica, _: self.group.brokers[replica].up)
-        self.partition = Partition(self.id, log, self, lambda log, done: None, replication, high_watermark=self._checkpoint)
+        self.partition = Partition(self.id, log, self, _flush, replication, high_watermark=self._checkpoint)
         image: Any = SimpleNamespace(topic={PARTITION.topic: SimpleNamespace(partitions={})}.get)
         self.waiting = Purgatory(clock, "fetch")
         self._sessions = FetchSessions(10, iter(range(1, 10**6)).__next__)
@@ -211,6 +212,11 @@ class Broker:
     def content(self, end: int | None = None) -> list[bytes]:
         """The batches, whole, up to an offset."""
         return [data for _, data in entries(self.partition.log, end=end)]
+
+
+def _flush(log: Log, done: Callable[[], None]) -> None:
+    log.flush()
+    done()
 
 
 class Group:

@@ -169,6 +169,7 @@ def test_a_replica_that_reads_old_segments_does_not_delay_those_in_sync() -> Non
     host.roles(epoch=1, isr=(OWN, OTHER))
     for _ in range(40):
         host.append(0)
+        host.partition().log.flush()
     fetch(host, 40, OTHER)
     assert len(host.partition().log.segments) > 3
     produced = host.produce(b"a")

@@ -17,6 +17,7 @@ from txbroker.errors import BrokerError, ErrorCode, StorageError
 from txbroker.log.cleaner.cleaning_job import Strategy
 from txbroker.log.log import Log
 from txbroker.log.log_results import Origin, RejectedRecords
+from txbroker.log.open_segments import OpenSegments
 from txbroker.wire import legacy
 from txbroker.wire.batch import read_header, seal
 from txbroker.wire.compression import Codec
@@ -237,6 +238,8 @@ def test_a_flush_includes_names_that_an_earlier_plan_has_not_synced(directory: D
     worker, disk = Worker(), FaultyDisk(directory.disk)
     log = open_log(directory, disk=disk, later=worker)
     append(log, b"a")
+    log.flush()
+    disk.done.clear()
     log.roll(NOW)
     append(log, b"b")
     assert disk.paths("sync") == []
@@ -286,22 +289,45 @@ def append_size(log: Log, value: bytes) -> int:
 def test_a_roll_syncs_what_it_closed_in_a_worker(directory: DiskPath) -> None:
     worker, disk = Worker(), FaultyDisk(directory.disk)
     log = open_log(directory, disk=disk, later=worker, index_interval_bytes=0)
-    worker.run()
+    log.use(OpenSegments())
+    append(log, b"0")
+    log.flush()
+    disk.done.clear()
     append(log, b"a", leader_epoch=5)
     append(log, b"b", leader_epoch=5)
     log.roll(NOW)
     append(log, b"c")
-    assert log.recovery_point == 0
+    assert log.recovery_point == 1
     assert disk.paths("sync") == []
     worker.run()
-    assert log.recovery_point == 2
+    assert log.recovery_point == 3
     closed = [f"{directory}/{0:020d}{suffix}" for suffix in (".log", ".index", ".timeindex")]
-    others = [f"{directory}/{2:020d}.snapshot", f"{directory}/leader-epoch-checkpoint", str(directory)]
+    others = [f"{directory}/{3:020d}.snapshot", f"{directory}/leader-epoch-checkpoint", str(directory)]
     assert set(disk.paths("sync")) == {*closed, *others}
     log.roll(NOW)
     log.roll(NOW)
-    assert [segment.base_offset for segment in log.segments] == [0, 2, 3]
-    assert names(directory, ".snapshot") == [f"{offset:020d}.snapshot" for offset in (2, 3)]
+    assert [segment.base_offset for segment in log.segments] == [0, 3, 4]
+    assert names(directory, ".snapshot") == [f"{offset:020d}.snapshot" for offset in (3, 4)]
+
+
+def test_a_full_segment_stays_active_until_its_name_is_durable(directory: DiskPath) -> None:
+    """Else a loss of power could take it from between two others, and leave a gap."""
+    worker, disk = Worker(), FaultyDisk(directory.disk)
+    log = open_log(directory, disk=disk, later=worker, segment_bytes=150)
+    log.use(OpenSegments())
+    for _ in range(3):
+        append(log, b"x" * 50)
+    assert [segment.base_offset for segment in log.segments] == [0]
+    assert disk.paths("sync") == []
+    assert len(worker.waiting) == 1
+    worker.run()
+    append(log, b"x" * 50)
+    append(log, b"x" * 50)
+    append(log, b"x" * 50)
+    assert [segment.base_offset for segment in log.segments] == [0, 3]
+    log.segments[-1].size = 2**31 - 100  # as if so much had been written
+    assert log._can_roll(size=100, last_offset=6), "there is no room for it"
+    assert str(directory) in disk.paths("sync")
 
 
 def test_a_flush_plan_from_before_a_truncation_is_ignored(directory: DiskPath) -> None:

@@ -24,6 +24,7 @@ class LogMachine(RuleBasedStateMachine):
         super().__init__()
         self.disk = MemoryDisk()
         self.directory = DiskPath(self.disk, "/data").made()
+        self.disk.sync("/")
         self.model: list[Row] = []
         self.start = 0
         self.end = 0

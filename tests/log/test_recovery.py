@@ -105,6 +105,7 @@ def test_deleted_segments_do_not_return_after_what_was_cut(truncated: str) -> No
     for seed in range(30):
         disk = MemoryDisk()
         directory = DiskPath(disk, "/data").made()
+        disk.sync("/")
         _, everything = made(directory)
         log = open_log(directory, clean=False, later=lambda *_: None)
         log.flush()
@@ -168,6 +169,7 @@ def test_rebuilt_indexes_are_synced_before_the_recovery_point_passes_them() -> N
     for seed in range(30):
         disk = MemoryDisk()
         directory = DiskPath(disk, "/data").made()
+        disk.sync("/")
         log = open_log(directory, later=lambda *_: None)
         for number in range(4):
             append(log, b"x", producer_id=5, producer_epoch=0, base_sequence=number, transactional=True)

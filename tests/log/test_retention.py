@@ -110,7 +110,7 @@ def test_files_are_renamed_at_once_and_removed_later(directory: DiskPath) -> Non
     log.delete_expired(NOW + 2 * HOUR + 2, 10)
     gone = [f"{base:020d}{suffix}" for base in (0, 2) for suffix in (".log", ".index", ".timeindex")] + [f"{2:020d}.snapshot"]
     assert names(directory, ".deleted") == sorted(f"{name}.deleted" for name in gone)
-    assert [job.due_ms for job in worker.waiting] == [1234]
+    assert [job.due_ms for job in worker.waiting] == [1234, 1234]
     worker.wait(1234)
     assert names(directory, ".deleted") == []
     assert values(log)[0] == b"0.0.................", values(log)

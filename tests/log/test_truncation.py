@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import errno
+from random import Random
 
 import pytest
 
+from simulation.memory_disk import MemoryDisk
 from tests.log.support import NOW, append, batch, end_transaction, entries, fill, headers, names, open_log, rows, values
 from tests.support.fakes.disk_path import DiskPath
 from tests.support.fakes.faulty_disk import FaultyDisk
 from tests.support.fakes.worker import Worker
-from txbroker.errors import NoSpace, OutOfResources, StorageError
+from txbroker.errors import OutOfResources
 from txbroker.log.log import Log
 from txbroker.wire.batch import read_header
 
@@ -29,25 +31,12 @@ def check_indexes(log: Log, path: DiskPath) -> None:
 
 
 @pytest.mark.parametrize("fully", [False, True])
-def test_a_truncation_that_cannot_be_synced_is_an_error_of_the_disk(directory: DiskPath, fully: bool) -> None:
-    """It is done in part. After a lack of descriptors alone, which passes, the directory would stay online."""
-    disk = FaultyDisk(directory.disk)
-    log = open_log(directory, disk=disk, later=lambda *_: None)
-    for _ in range(3):
-        fill(log, 4)
-        log.roll(NOW)
-    disk.fail("sync", path=str(directory), error=errno.EMFILE)
-    with pytest.raises(StorageError, match="could not be truncated") as caught:
-        log.truncate_fully_at(3, now_ms=NOW) if fully else log.truncate_to(3)
-    assert not isinstance(caught.value, OutOfResources)
-    recovered = open_log(directory, clean=False)
-    assert values(recovered) == [] if fully else len(values(recovered)) <= 4
-
-
-@pytest.mark.parametrize("fully", [False, True])
-def test_a_truncation_on_a_full_disk_can_be_repeated(directory: DiskPath, fully: bool) -> None:
-    for renamed in range(4):
-        path = directory / str(renamed)
+@pytest.mark.parametrize("failing", ["rename", "sync"])
+def test_a_truncation_that_is_interrupted_can_be_repeated(directory: DiskPath, fully: bool, failing: str) -> None:
+    """Without space, or without descriptors, which passes, the log ends where a segment does, and stays in use."""
+    kept: set[int] = set()
+    for after in range(6):
+        path = directory / str(after)
         disk = FaultyDisk(directory.disk)
         log = open_log(path, disk=disk, later=lambda *_: None)
         for _ in range(4):
@@ -55,19 +44,59 @@ def test_a_truncation_on_a_full_disk_can_be_repeated(directory: DiskPath, fully:
             log.roll(NOW)
         log.flush()
         expected = values(log)
-        disk.fail("rename", after=renamed, times=1, error=errno.ENOSPC)
-        with pytest.raises(NoSpace):
+        disk.fail(failing, path=str(path), after=after if failing == "rename" else after // 3, times=1,
+                  error=errno.ENOSPC if failing == "rename" else errno.EMFILE)  # fmt: skip
+        with pytest.raises(OutOfResources):
             log.truncate_fully_at(3, now_ms=NOW) if fully else log.truncate_to(3)
-        assert values(log) == expected, "nothing has changed, and the log stays in use"
-        killed = open_log(path.copy_to(directory / f"{renamed}-killed"), clean=False)
+        expected = expected[: log.log_end_offset]
+        kept.add(len(expected))
+        assert values(log) == expected
+        killed = open_log(path.copy_to(directory / f"{after}-killed"), clean=False)
         assert values(killed) == expected
         append(log, b"a leader may append before")
         log.flush()
-        assert values(open_log(path.copy_to(directory / f"{renamed}-led"), clean=False)) == [*expected, b"a leader may append before"]
+        assert values(open_log(path.copy_to(directory / f"{after}-led"), clean=False)) == [*expected, b"a leader may append before"]
         log.truncate_fully_at(3, now_ms=NOW) if fully else log.truncate_to(3)
         log.flush()
         again = open_log(path, clean=False)
         assert values(again) == ([] if fully else expected[:3])
+    assert kept == ({16} if failing == "rename" else {16, 12})
+
+
+@pytest.mark.parametrize("fully", [False, True])
+def test_a_loss_of_power_during_a_truncation_leaves_no_gap(fully: bool) -> None:
+    """Whichever of the changed names survive, and whatever was appended by a leader before they were synced."""
+    ends: set[int] = set()
+    for seed in range(60):
+        storage, chance = MemoryDisk(), Random(seed)
+        disk, path = FaultyDisk(storage), DiskPath(storage, "/data/log")
+        storage.make_directory("/data")
+        storage.sync("/")
+        log = open_log(path, disk=disk, later=lambda *_: None)
+        for _ in range(4):
+            fill(log, 4)
+            log.roll(NOW)
+        log.flush()
+        before = values(log)
+        for _ in range(chance.randint(1, 5)):
+            log.restart_towards(2, now_ms=NOW) if fully else log.truncate_towards(3)
+            if log.names_unsynced and chance.random() < 0.7:
+                log._sync_names()
+        expected = before[: log.log_end_offset] if log.log_start_offset == 0 else []
+        if chance.random() < 0.5:
+            for _ in range(6):
+                append(log, b"later")
+        storage.power_cut(chance)
+        again = open_log(path, clean=False, recovery_point=chance.choice((0, 16)))
+        found = [row[3] for row in rows(again)]
+        old = [value for value in found if value != b"later"]
+        assert old == before[: len(old)]
+        assert len(old) >= len(expected)
+        offsets = [row[0] for row in rows(again)]
+        assert offsets == list(range(again.log_end_offset - len(offsets), again.log_end_offset)), "no gap"
+        assert found == old + [b"later"] * (len(found) - len(old))
+        ends.add(len(old))
+    assert len(ends) > 2
 
 
 def test_leader_epochs_are_truncated_on_a_full_disk(directory: DiskPath) -> None:
@@ -92,8 +121,8 @@ def test_empty_segments_are_dropped_without_a_sync(directory: DiskPath) -> None:
     """A new follower begins where its leader's log begins."""
     disk = FaultyDisk(directory.disk)
     log = open_log(directory, disk=disk, later=lambda *_: None)
-    log.truncate_fully_at(100, now_ms=NOW)
-    assert log.log_start_offset == 100 and not disk.paths("sync")
+    assert log.restart_towards(100, now_ms=NOW)
+    assert log.log_start_offset == 100 and not log.names_due
 
 
 @pytest.mark.parametrize("target", range(13))

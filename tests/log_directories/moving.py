@@ -11,7 +11,7 @@ def filled(broker: DirectoryHarness, batches: int = 20) -> Log:
     log = broker.create(T0)
     for number in range(batches):
         append(log, b"%d" % number, b"x" * 20)
-    broker.worker.run()
+        broker.worker.run()
     return log
 
 

@@ -173,8 +173,10 @@ def test_expiry_on_a_failed_disk_reports_the_failure_and_other_logs_are_not_affe
     directories = broker.start()
     logs = [broker.create(topic_partition) for topic_partition in (T0, U0, T1)]
     for log in logs:
+        log.flush()
         for _ in range(5):
             append(log, bytes(50))
+            broker.worker.run()
     broker.disk.fail(path=logs[0].directory)
     reported: dict[TopicPartition, Expired | None] = {}
     for log in logs:

@@ -35,8 +35,10 @@ def filled(root: DiskPath) -> dict[TopicPartition, bytes]:
     broker.start()
     for topic_partition in PARTITIONS:
         log = broker.create(topic_partition)
+        log.flush()
         for number in range(SEGMENTS):
             append(log, b"%d" % number * 100)
+            broker.worker.run()
         assert len(log.segments) == SEGMENTS
     broker.directories.logs()[PARTITIONS[1]].advance_start(2)
     found = {topic_partition: content(log) for topic_partition, log in broker.directories.logs().items()}

@@ -67,6 +67,7 @@ def test_a_worker_closes_no_files_of_other_logs(directory: DiskPath, small_steps
     log, other = filled(broker, 60), broker.create(T1)
     for number in range(60):
         append(other, b"%d" % number, b"x" * 20)
+        broker.worker.run()
     assert min(len(log.segments), len(other.segments)) > 4
     directories.moves.begin(T0, broker.paths[1], NOW)
     moved = finish(broker)
@@ -86,7 +87,8 @@ def test_a_flush_that_ends_while_a_worker_appends_to_the_copy_is_counted_later(
     log = filled(broker)
     working: list[bool] = []
     flushed: list[bool] = []
-    transfer, count = Move._transfer, Log.flushed
+    in_place: list[bool] = []
+    transfer, count, sync = Move._transfer, Log.flushed, Log._sync_names
 
     def transfer_noted(self: Move, region: Region) -> None:
         if self._busy:  # otherwise it is the rest, in the logs' thread
@@ -96,11 +98,18 @@ def test_a_flush_that_ends_while_a_worker_appends_to_the_copy_is_counted_later(
         working.clear()
 
     def count_noted(self: Log, plan: FlushPlan) -> None:
-        flushed.append(bool(working))
+        if not in_place:  # else the worker itself syncs the copy
+            flushed.append(bool(working))
         count(self, plan)
+
+    def sync_noted(self: Log) -> None:
+        in_place.append(True)
+        sync(self)
+        in_place.pop()
 
     monkeypatch.setattr(Move, "_transfer", transfer_noted)
     monkeypatch.setattr(Log, "flushed", count_noted)
+    monkeypatch.setattr(Log, "_sync_names", sync_noted)
     directories.moves.begin(T0, broker.paths[1], NOW)
     while broker.worker.waiting and not broker.watcher.moved:
         step = broker.worker.waiting.pop()  # the flush, which was given before it, ends during this step
@@ -211,8 +220,11 @@ def test_retention_during_a_move(directory: DiskPath, small_steps: None) -> None
     log = filled(broker)
     directories.moves.begin(T0, broker.paths[1], NOW)
     broker.worker.run(1)
-    directories.expire(T0, NOW, log.log_end_offset, lambda expired: None)
-    assert log.log_start_offset > 0
+    done: list[object] = []
+    directories.expire(T0, NOW, log.log_end_offset, done.append)
+    while not done:
+        assert broker.worker.run(1) == 1
+    assert log.log_start_offset > 0 and not broker.watcher.moved
     moved = check_arrived(broker, content(log))
     assert moved.log_start_offset == log.log_start_offset > 0
 

@@ -327,7 +327,7 @@ class Partition:
         self._flushing = False
         if self.state.leader == NO_LEADER:
             return  # it may be stopped or offline
-        if self.log.flush_due:
+        if self.log.flush_due or self.log.names_unsynced:
             self._have_flushed()
         if self.is_leader:
             self._advance()
@@ -432,23 +432,28 @@ class Partition:
 
     @_reporting
     def truncate_to(self, offset: int) -> None:
-        """Remove the records from `offset` on, which the leader does not have (KIP-101)."""
+        """Remove the records from `offset` on, which the leader does not have (KIP-101).
+
+        Perhaps not all at once: then the log is synced (`Log.names_due`), and the caller finds out again what is to be removed.
+        """
         if offset < self.high_watermark:
             logger.warning("%s is truncated to offset %d, below its high watermark %d: after an unclean leader election, or a loss of data "
                            "on the leader", self.topic_partition, offset, self.high_watermark)  # fmt: skip
-        if self.log.truncate_to(offset):
+        if self.log.truncate_towards(offset):
             self._truncated()
 
     @_reporting
     def restart_at(self, offset: int, now_ms: int) -> None:
-        """Remove all records: the leader's log begins at `offset`, above this log's end."""
-        logger.info("%s ended at offset %d, and the leader's log begins at %d: all of its records are removed",
-                    self.topic_partition, self.log.log_end_offset, offset)  # fmt: skip
-        self.log.truncate_fully_at(offset, now_ms=now_ms)
-        self.high_watermark = max(self.high_watermark, offset)
+        """Remove all records: the leader's log begins at `offset`, above this log's end. Perhaps not all at once, as `truncate_to`."""
+        if self.log.restart_towards(offset, now_ms=now_ms):
+            logger.info("%s ended before offset %d, where the leader's log begins: all of its records were removed",
+                        self.topic_partition, offset)  # fmt: skip
+            self.high_watermark = max(self.high_watermark, offset)
         self._truncated()
 
     def _truncated(self) -> None:
+        if self.log.names_unsynced:
+            self._have_flushed()
         self.high_watermark = min(self.high_watermark, self.log.log_end_offset)
         self.observer.truncated(self)
         self.observer.moved(self)

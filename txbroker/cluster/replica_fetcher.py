@@ -31,6 +31,7 @@ from txbroker.cluster.offset_lookup import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from txbroker.cluster.partition import CONSUMER, Partition
 from txbroker.cluster.replication_quota import ReplicationQuota
 from txbroker.errors import BrokerError, ErrorCode, OutOfResources, StorageError, error_name
+from txbroker.log.log import Log
 from txbroker.names import TopicPartition
 from txbroker.wire.messages.fetch import EpochEndOffset, FetchRequest, FetchResponse, PartitionData, ReplicaState
 from txbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic
@@ -163,7 +164,7 @@ class ReplicaFetcher:
     def _syncs(self) -> bool:
         """Whether the log of a partition is being synced."""
         held = (self._followed.get(name) for name in self._held)
-        return any(one is not None and one.partition.log.flush_due for one in held)
+        return any(one is not None and _waits(one.partition.log) for one in held)
 
     def _fetch(self, fetch_version: int, *, overlaps: bool = False) -> Asked:
         settings = self._settings
@@ -213,7 +214,7 @@ class ReplicaFetcher:
     def _pauses(self, one: _Followed, now_s: float, *, exceeded: bool) -> bool:
         """Whether nothing is to be asked for a partition now: after an error, while it is throttled, and while its log is synced."""
         partition = one.partition
-        return one.resume_s > now_s or partition.log.flush_due or (exceeded and not one.in_sync and self._quota.covers(partition))
+        return one.resume_s > now_s or _waits(partition.log) or (exceeded and not one.in_sync and self._quota.covers(partition))
 
     def holds(self, topic_partition: TopicPartition) -> bool:
         """Whether the partition pauses."""
@@ -287,7 +288,7 @@ class ReplicaFetcher:
             return
         try:
             if data.diverging_epoch.epoch != -1 or data.diverging_epoch.end_offset != -1:
-                partition.truncate_to(divergence(partition, data.diverging_epoch))
+                self._truncate(one, divergence(partition, data.diverging_epoch))
                 return
             records = data.records
             assert records is None or isinstance(records, bytes | memoryview)
@@ -348,14 +349,22 @@ class ReplicaFetcher:
                 one.partition.restart_at(offset, self._now_ms())
             except StorageError as error:
                 self._disk_failed(one, error)
+                return
+            if one.partition.log.log_end_offset != offset:
+                one.step, one.searched = _Step.FIND_START, False  # not all at once
         elif offset < own_end:
             self._truncate(one, offset)
+            if one.partition.log.log_end_offset > offset:
+                one.step, one.searched = _Step.FIND_END, False
 
     def _truncate(self, one: _Followed, offset: int) -> None:
         try:
             one.partition.truncate_to(offset)
         except StorageError as error:
             self._disk_failed(one, error)
+            return
+        if one.partition.log.names_due:
+            self._pause(one, EARLY_PAUSES[0])  # it is synced, or a cleaned segment replaces others, before more is removed
 
     def _disk_failed(self, one: _Followed, error: StorageError) -> None:
         if isinstance(error, OutOfResources):
@@ -366,6 +375,11 @@ class ReplicaFetcher:
 
     def _pause(self, one: _Followed, share: float = 1.0) -> None:
         one.resume_s = self._monotonic_s() + share * self._settings.backoff_s
+
+
+def _waits(log: Log) -> bool:
+    """Whether a log is being synced: for flush.messages, or in the middle of a truncation."""
+    return log.flush_due or log.names_unsynced
 
 
 def divergence(partition: Partition, leader: EpochEndOffset) -> int:

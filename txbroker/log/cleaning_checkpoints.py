@@ -8,7 +8,7 @@ from functools import partial
 from txbroker.log.cleaner.cleaning_history import History
 from txbroker.log.directory_list import DirectoryList
 from txbroker.log.disk import Disk
-from txbroker.log.file_names import remove_cleaned
+from txbroker.log.segment_swap import undo
 from txbroker.names import TopicPartition
 
 
@@ -54,4 +54,4 @@ class CleaningCheckpoints:
     def remove_unfinished(self, directory: str, done: Callable[[], None]) -> None:
         """Remove the files of an unfinished cleaning from a log's directory, which may be gone, then call `done`; not if the disk fails."""
         home = self._directories.by_path[directory.rpartition("/")[0]]
-        home.later(0, partial(remove_cleaned, self._disk, directory), done)
+        home.later(0, partial(undo, self._disk, directory), done)

@@ -320,6 +320,7 @@ class LogDirectories:
                 raise StorageError(f"the log of {topic_partition} may be in {', '.join(self._list.offline())}, which is offline")
             return
         self.moves.cancel(topic_partition)
+        self.moves.leave(topic_partition)
         del self._list.by_partition[topic_partition]
         self.discard(home, home.logs.pop(topic_partition))
         if not home.online:

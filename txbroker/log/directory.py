@@ -14,6 +14,7 @@ from txbroker.log.checkpoint_file import CheckpointFile
 from txbroker.log.cleaner import cleaning_history_file
 from txbroker.log.cleaner.cleaning_history import History
 from txbroker.log.disk import Disk, Lock
+from txbroker.log.file_names import parent_of
 from txbroker.log.log import Log
 from txbroker.log.log_results import Later
 from txbroker.log.meta_properties import NO_IDENTITY, Identity
@@ -176,7 +177,7 @@ class LogDirectory:
 
     def open(self) -> None:
         """Create it if it is missing, lock it, read its identity. StorageError; StartError when another broker uses it."""
-        self._disk.make_directory(self.path)
+        made = make_directory(self._disk, self.path)
         self._disk.names(self.path)
         self._lock = self._disk.lock(f"{self.path}/{LOCK_FILE}")
         if self._lock is None:
@@ -184,6 +185,8 @@ class LogDirectory:
         path = f"{self.path}/{meta_properties.FILE_NAME}"
         size = self._disk.size(path)
         if size is None:
+            if not made:  # perhaps by an earlier start that was killed
+                _sync_if_readable(self._disk, parent_of(self.path))
             return
         if size > META_PROPERTIES_SIZE_MAX:
             raise StartError(f"{path} has {size} bytes, more than any broker writes; choose another directory for log.dirs")
@@ -205,7 +208,7 @@ class LogDirectory:
         self.was_clean = self._disk.size(path) is not None
         if self.was_clean:
             self._disk.remove(path)
-            self._disk.sync(self.path)
+        self._disk.sync(self.path)  # also what a process that was killed has renamed
 
     def write_checkpoints(self) -> None:
         """Write all checkpoints, at the end of use."""
@@ -271,3 +274,25 @@ class LogDirectory:
         # Only where the files do not show it: most logs start with their first segment.
         moved = [log for log in self.all_logs() if log.log_start_offset > log.segments[0].base_offset]
         return {**self.left_log_start_offsets, **{log.topic_partition: log.log_start_offset for log in moved}}
+
+
+def make_directory(disk: Disk, path: str) -> bool:
+    """Create a directory and its parents, durably; whether it was missing. StorageError."""
+    made = []
+    missing = path
+    while not disk.is_directory(missing) and missing != parent_of(missing):
+        made.append(missing)
+        missing = parent_of(missing)
+    disk.make_directory(path)
+    for directory in reversed(made):
+        _sync_if_readable(disk, parent_of(directory))
+    return bool(made)
+
+
+def _sync_if_readable(disk: Disk, directory: str) -> None:
+    """A directory in which this process may create names, and which it may not read, cannot be synced."""
+    try:
+        disk.sync(directory)
+    except StorageError as error:
+        if not isinstance(error.__cause__, PermissionError):
+            raise

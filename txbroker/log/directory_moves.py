@@ -13,7 +13,7 @@ from typing import Protocol
 from txbroker.errors import BrokerError, ErrorCode, StorageError
 from txbroker.log import replica_move_recovery
 from txbroker.log.buffered_later import BufferedLater
-from txbroker.log.directory import Copy, LogDirectory
+from txbroker.log.directory import AGAIN_MS, Copy, LogDirectory
 from txbroker.log.directory_list import DirectoryList
 from txbroker.log.directory_names import DirectoryState, name_in_state
 from txbroker.log.disk import Disk
@@ -31,13 +31,23 @@ CHOICES_MAX = 10_000
 class LogMaker(Protocol):
     """Creates logs and removes them."""
 
-    def make(
-        self, directory: LogDirectory, path: str, topic_partition: TopicPartition, topic_id: bytes, later: Later, now_ms: int
-    ) -> Log:
+    def make(self, directory: LogDirectory, path: str, topic_partition: TopicPartition, topic_id: bytes, later: Later, now_ms: int) -> Log:
         """A new log at `path`; StorageError."""
 
     def discard(self, home: LogDirectory, log: Log, gone: Callable[[], None] | None = None) -> None:
         """Rename a log's directory and remove it later; `gone` is called once the new name is durable."""
+
+
+class _Leaving:
+    """A log that a copy has replaced, until the copy is durable; `then`: another move that is to begin afterwards."""
+
+    def __init__(self, move: Move) -> None:
+        self.move = move
+        self.then: Callable[[], None] = _nothing
+
+
+def _nothing() -> None:
+    """No other move."""
 
 
 class DirectoryMoves:
@@ -49,6 +59,7 @@ class DirectoryMoves:
         self._maker = maker
         self._unique_id = unique_id
         self._preferred: dict[TopicPartition, LogDirectory] = {}
+        self._leaving: dict[TopicPartition, _Leaving] = {}
         # As many moves at once as directories, as Kafka's num.replica.alter.log.dirs.threads.
         self._moves = Moves(len(directories.all), arrived=self._arrived, failed=directories.fail, discard=self._discard_copy)
         directories.when_offline(self._directory_failed)
@@ -63,6 +74,9 @@ class DirectoryMoves:
             raise BrokerError(ErrorCode.LOG_DIR_NOT_FOUND, f"{directory} is not in log.dirs")
         if not target.online:
             raise StorageError(f"{directory} is offline")
+        if topic_partition in self._leaving:
+            self._leaving[topic_partition].then = partial(self._begin_again, topic_partition, directory, now_ms)
+            return
         source = self._directories.by_partition.get(topic_partition)
         if source is None:
             self._prefer(topic_partition, target)
@@ -133,12 +147,11 @@ class DirectoryMoves:
         self._preferred = {tp: preferred for tp, preferred in self._preferred.items() if preferred is not directory}
 
     def _arrived(self, move: Move) -> None:
-        """Make a copy the log in use. Its new name is durable before the old log loses its own."""
+        """Make a copy the log in use. The old log stays until all of the copy is durable, its new name and the records copied last."""
         topic_partition, source, target, log = move.log.topic_partition, move.source, move.target, move.copy
         try:
             log.advance_start(move.log.log_start_offset)
             log.rename_directory(f"{target.path}/{partition_directory(topic_partition)}")
-            self._disk.sync(target.path)
         except StorageError as error:
             self._directories.fail(target, error)
             return
@@ -151,5 +164,36 @@ class DirectoryMoves:
         logger.info("%s was moved from %s to %s", topic_partition, source.path, target.path)
         if self._directories.observer is not None:
             self._directories.observer.log_moved(topic_partition, log)
-        mark = f"{log.directory}/{replica_move_recovery.CURRENT_COPY}"
-        self._maker.discard(source, move.log, lambda: target.later(0, partial(self._disk.remove, mark)))
+        self._leaving[topic_partition] = _Leaving(move)
+        self._sync_arrived(target, log, AGAIN_MS)
+
+    def _sync_arrived(self, target: LogDirectory, log: Log, again_ms: int) -> None:
+        try:
+            plan = log.flush_plan()
+        except StorageError as error:
+            self._directories.fail(target, error)
+            target.later(again_ms, _nothing, partial(self._sync_arrived, target, log, again_ms))  # not if it is offline now
+            return
+        assert plan is not None  # it has the directory's new name
+
+        def synced() -> None:
+            log.flushed(plan)
+            self.leave(log.topic_partition)
+
+        target.later(0, plan.sync, synced)
+
+    def leave(self, topic_partition: TopicPartition) -> None:
+        """Delete the log that a copy has replaced, if there is one: the copy is durable, or the partition is deleted."""
+        leaving = self._leaving.pop(topic_partition, None)
+        if leaving is None:
+            return
+        target = leaving.move.target
+        mark = f"{target.path}/{partition_directory(topic_partition)}/{replica_move_recovery.CURRENT_COPY}"
+        self._maker.discard(leaving.move.source, leaving.move.log, lambda: target.later(0, partial(self._disk.remove, mark)))
+        leaving.then()
+
+    def _begin_again(self, topic_partition: TopicPartition, directory: str, now_ms: int) -> None:
+        try:
+            self.begin(topic_partition, directory, now_ms)
+        except BrokerError as error:
+            logger.error("%s cannot be moved to %s: %s", topic_partition, directory, error)

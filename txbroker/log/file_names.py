@@ -8,10 +8,6 @@ segments.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from txbroker.log.disk import Disk
 
 LOG = ".log"
 OFFSET_INDEX = ".index"
@@ -31,17 +27,14 @@ PARTITION_METADATA = "partition.metadata"
 _NUMBERED = re.compile(r"([0-9]{20})(\.[a-z]+)((?:\.[a-z]+)?)")
 
 
+def parent_of(path: str) -> str:
+    """The directory that has the name of a file or directory: what a sync must make durable for the name to be."""
+    return path.rpartition("/")[0] or "/"
+
+
 def file_path(directory: str, offset: int, suffix: str) -> str:
     """The path of one of a segment's files, or of a snapshot."""
     return f"{directory}/{offset:020d}{suffix}"
-
-
-def remove_cleaned(disk: Disk, directory: str) -> None:
-    """Remove the files of an unfinished cleaning, log files first, because the others mean nothing without them."""
-    if disk.is_directory(directory):
-        marked = [name for name in disk.names(directory) if name.endswith(CLEANED) and parse_name(name) is not None]
-        for name in sorted(marked, key=lambda name: not name.endswith(LOG + CLEANED)):
-            disk.remove(f"{directory}/{name}")
 
 
 def parse_name(name: str) -> tuple[int, str, str] | None:

@@ -13,7 +13,7 @@ from txbroker.errors import BrokerError, CorruptRecords, ErrorCode, MissingFile
 from txbroker.log import time_lookup
 from txbroker.log.cleaner.cleaning_job import SegmentSpan
 from txbroker.log.disk import Disk, File
-from txbroker.log.file_names import LOG
+from txbroker.log.file_names import LOG, parent_of
 from txbroker.log.flush import FlushPlan
 from txbroker.log.log_config import LogConfig
 from txbroker.log.log_results import Later, Read, TimestampOffset
@@ -22,7 +22,7 @@ from txbroker.log.open_segments import OpenSegments
 from txbroker.log.recovery import Loaded
 from txbroker.log.region import EMPTY, Region
 from txbroker.log.segment import Segment
-from txbroker.log.segments import Segments
+from txbroker.log.segments import Replaced, Segments
 from txbroker.names import TopicPartition
 
 logger = logging.getLogger("txbroker.log")
@@ -37,10 +37,14 @@ class LocalLog:
 
     __slots__ = (
         "_bases",
+        "_creations",
         "_disk",
         "_later",
         "_list",
         "_random_below",
+        "_renames",
+        "_synced_creations",
+        "_synced_renames",
         "_syncing",
         "_unsynced",
         "config",
@@ -83,6 +87,8 @@ class LocalLog:
         self._unsynced = loaded.unsynced
         self._syncing: list[FlushPlan] = []
         self.missing = loaded.missing
+        self._renames = self._synced_renames = 0
+        self._creations, self._synced_creations = int(bool(loaded.unsynced)), 0
 
     @property
     def size(self) -> int:
@@ -180,22 +186,20 @@ class LocalLog:
         )
         segment.create()
         self._list.add(segment)
+        self._creations += 1
+        self._unsynced.add(self.directory)
         return segment
-
-    def _drop(self, dropped: Sequence[Segment]) -> None:
-        """Take segments out of the log. Their files are removed after file.delete.delay.ms; readers can finish."""
-        self._list.drop(dropped, self.config.file_delete_delay_ms)
 
     def closed_below(self, offset: int) -> list[SegmentSpan]:
         """The closed segments that begin below `offset`; StorageError."""
         return self._list.closed_below(offset)
 
-    def replace_segments(self, old_base_offsets: Sequence[int], *, size: int, generation: int, now_ms: int) -> bool:
+    def replace_segments(self, old_base_offsets: Sequence[int], *, size: int, generation: int, now_ms: int, done: Replaced) -> bool:
         """Replace closed segments by the one that a cleaning made of them, whose `.cleaned` files are named by the first of their offsets.
 
-        False, and nothing has changed, if the log was truncated since `generation` or one of them is gone.
+        False, and nothing has changed, if the log was truncated since `generation` or one of them is gone. `done`: see `Segments.replace`.
         """
-        return generation == self.generation and self._list.replace(old_base_offsets, size, self.config, now_ms)
+        return generation == self.generation and self._list.replace(old_base_offsets, size, self.config, now_ms, done)
 
     # Durability
 
@@ -208,6 +212,42 @@ class LocalLog:
     def settled_end(self) -> int:
         """The offset (exclusive) up to which records may be acknowledged: while a flush is due only what is synced."""
         return self.recovery_point if self.flush_due else self.log_end_offset
+
+    @property
+    def names_unsynced(self) -> bool:
+        """Whether the names of its segments have changed in a way on which nothing may be based before the next sync."""
+        return self._renames != self._synced_renames
+
+    @property
+    def names_due(self) -> bool:
+        """Whether a truncation or retention must wait: for the next sync, or until a cleaned segment has replaced others."""
+        return self._renames != self._synced_renames or self._list.is_replacing
+
+    def _can_create(self) -> bool:
+        """Whether the name of the last segment is durable, so that a loss of power cannot take it from between two others.
+
+        If it is not, a worker begins to sync it.
+        """
+        if self._creations != self._synced_creations and not any(plan.creations == self._creations for plan in self._syncing):
+            plan = self._plan(self.recovery_point, [], {self.directory})
+            self._later(0, plan.sync, lambda: self.flushed(plan))
+        return self._creations == self._synced_creations
+
+    def _names_changed(self) -> None:
+        self._renames += 1
+        self._unsynced.add(self.directory)
+
+    def _sync_names(self) -> None:
+        """Sync in place what names must wait for."""
+        if self.names_unsynced or self._creations != self._synced_creations:
+            plan = self.names_plan()
+            plan.sync()
+            self.flushed(plan)
+
+    def names_plan(self) -> FlushPlan:
+        """As `flush_plan`, for the names of the segments only."""
+        paths, self._unsynced = self._unsynced, set()
+        return self._plan(self.recovery_point, [], paths)
 
     def flush_plan(self) -> FlushPlan | None:
         """What must be synced for the log to be durable up to its present end; None when nothing is. Run `plan.sync()` in a worker.
@@ -223,13 +263,24 @@ class LocalLog:
         files: list[File] = [segment.file for segment in written]
         paths = self._unsynced.union(*(plan.paths for plan in self._syncing))
         self._unsynced = set()
+        return self._plan(offset, files, paths)
+
+    def _plan(self, offset: int, files: Sequence[File], paths: set[str]) -> FlushPlan:
         plan = FlushPlan(self._disk, offset, files, sorted(paths), generation=self.generation)
+        plan.renames, plan.creations = self._renames, self._creations
         self._syncing.append(plan)
         return plan
+
+    def not_flushed(self, plan: FlushPlan) -> None:
+        """`plan` could not be synced: what is in it is left to the next one."""
+        self._syncing.remove(plan)
+        self._unsynced.update(plan.paths)
 
     def flushed(self, plan: FlushPlan) -> None:
         """`plan` was synced: moves the recovery point."""
         self._syncing.remove(plan)
+        self._synced_renames = max(self._synced_renames, plan.renames)
+        self._synced_creations = max(self._synced_creations, plan.creations)
         if plan.generation == self.generation:
             self.recovery_point = max(self.recovery_point, plan.offset)
 
@@ -242,6 +293,7 @@ class LocalLog:
 
     def delete(self) -> None:
         """Remove the directory with all files. May run in a worker once the log is not used any more."""
+        self._disk.sync(parent_of(self.directory))  # a loss of power must not bring back the name before with a part of the files
         self._disk.remove_tree(self.directory)
 
     def reconfigure(self, config: LogConfig) -> None:

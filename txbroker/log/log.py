@@ -14,7 +14,7 @@ from functools import partial
 from txbroker.errors import BrokerError, CorruptRecords, ErrorCode, StorageError
 from txbroker.log.cleaner.cleaning_job import LastRecord
 from txbroker.log.disk import Disk
-from txbroker.log.file_names import PARTITION_METADATA
+from txbroker.log.file_names import PARTITION_METADATA, parent_of
 from txbroker.log.flush import FlushPlan
 from txbroker.log.leader_epochs import NOT_WRITTEN
 from txbroker.log.log_config import LogConfig
@@ -198,10 +198,11 @@ class Log(TruncatableLog):
         last_offset = first_offset + header.last_offset_delta
         max_timestamp = header.max_timestamp
         active = self.segments[-1]
-        if active.should_roll(header.size, max_timestamp, last_offset, now_ms, self.config):
+        if active.should_roll(header.size, max_timestamp, last_offset, now_ms, self.config) and self._can_roll(header.size, last_offset):
             active = self._roll(first_offset, now_ms)
         if leader_epoch != self.leader_epochs.written:
             self.leader_epochs.assign(leader_epoch, first_offset)
+            self._prepare_roll()
         stamp(batch, 0, first_offset, leader_epoch)
         active.append(batch, last_offset, max_timestamp, first_offset)
         self.log_end_offset = last_offset + 1
@@ -264,7 +265,8 @@ class Log(TruncatableLog):
         for at, header in batches:
             pending = at - run[0][0] if run else 0
             active = self.segments[-1]
-            if active.should_roll(header.size, header.max_timestamp, header.last_offset, now_ms, self.config, pending):
+            full = active.should_roll(header.size, header.max_timestamp, header.last_offset, now_ms, self.config, pending)
+            if full and self._can_roll(pending + header.size, header.last_offset):
                 self._write_run(records, run)
                 run = []
                 self._roll(first_offset_of(header), now_ms)
@@ -283,6 +285,7 @@ class Log(TruncatableLog):
         for _, header in run:
             if header.leader_epoch > self.leader_epochs.latest:
                 self.leader_epochs.assign(header.leader_epoch, first_offset_of(header))
+                self._prepare_roll()
         active.append_all(
             records[start:end],
             [first_offset_of(header) for _, header in run],
@@ -297,15 +300,32 @@ class Log(TruncatableLog):
                 active.txn_index.append(aborted)
 
     def roll(self, now_ms: int) -> None:
-        """Close the active segment and begin a new one; does nothing when the active one is empty."""
+        """Close the active segment and begin a new one; does nothing when the active one is empty.
+
+        If the name of the active one is not durable yet it is synced in place.
+        """
         if self.segments[-1].size:
+            self._sync_names()
             self._roll(self.log_end_offset, now_ms)
 
     def skip_to(self, offset: int, now_ms: int) -> None:
-        """Leave a gap before the next record, which gets `offset`; does nothing when the log ends there."""
+        """Leave a gap before the next record, which gets `offset`; does nothing when the log ends there. Names as in `roll`."""
         if offset > self.log_end_offset:
+            self._sync_names()
             self._roll(offset, now_ms)
             self.log_end_offset = offset
+
+    def _can_roll(self, size: int, last_offset: int) -> bool:
+        """Whether a full segment is closed before `size` more bytes. It stays active until its own name is durable (`_can_create`)."""
+        active = self.segments[-1]
+        if not self._in_use or active.must_roll(size, last_offset):
+            self._sync_names()
+        return not active.size or self._can_create()
+
+    def _prepare_roll(self) -> None:
+        """Have a worker sync the name of the active segment, long before the next one."""
+        if self._in_use:
+            self._can_create()
 
     def _roll(self, base_offset: int, now_ms: int) -> Segment:
         """Begin a segment at `base_offset`; the closed one is synced in a worker."""
@@ -316,11 +336,10 @@ class Log(TruncatableLog):
             self._snapshot_written(base_offset)
         else:
             self._snapshots.take_in_slices(self.producers, base_offset, self._later, partial(self._snapshot_written, base_offset))
-        segment = self._new_segment(base_offset, now_ms)
-        if closed.size == 0:
-            # An empty segment whose base offset is too far below the next offset.
-            self._drop([closed])
+        # An empty segment has a base offset that is too far below the next offset.
+        segment = self._new_segment(base_offset, now_ms) if closed.size else self._list.move_empty(base_offset)
         self._unsynced.add(self.directory)
+        self._prepare_roll()  # before the sync of the closed segment, which takes longer
         if closed.size:
             self._unsynced.update(closed.index_paths())
             plan = self.flush_plan()
@@ -364,9 +383,21 @@ class Log(TruncatableLog):
         return True
 
     def delete_expired(self, now_ms: int, high_watermark: int) -> int:
-        """Delete segments by retention (cleanup.policy delete), and segments below the start (always); returns how many."""
-        if self.being_cleaned:
-            return 0  # as in Kafka; the next pass of retention deletes them
+        """All steps of `expire` at once, syncing in place: for a log that is not in use. Returns how many segments were deleted."""
+        deleted = 0
+        while (step := self.expire(now_ms, high_watermark)) is not None:
+            deleted += step
+            self._sync_names()
+        return deleted
+
+    def expire(self, now_ms: int, high_watermark: int) -> int | None:
+        """Delete the oldest segment by retention (cleanup.policy delete), or if it is below the start (always): one step of several.
+
+        Returns how many segments were deleted, 0 for a step that prepares it; None if nothing is to be done, or not now. After a step
+        `names_plan` must be synced before the next one: a loss of power would leave a gap in the log, or no segment at all.
+        """
+        if self.being_cleaned or self.names_due:
+            return None  # as in Kafka; the next pass of retention deletes them
         expired = expired_segments(
             self.segments,
             self.config,
@@ -376,19 +407,19 @@ class Log(TruncatableLog):
             now_ms=now_ms,
         )
         if not expired:
-            return 0
-        for segment, reason in expired:
-            logger.info("%s: deleting the segment at offset %d: %s", self.topic_partition, segment.base_offset, reason)
-        # First closed segments, which needs no space on a disk that may be full; then the active one, which needs a new segment.
-        closed = [segment for segment, _ in expired if segment is not self.segments[-1]]
-        if closed:
-            self._drop(closed)
-            self.advance_start(self._bases[0])
-        if len(closed) < len(expired):
+            return None
+        if self._creations != self._synced_creations:
+            return 0  # the names of those that stay are synced first
+        segment, reason = expired[0]
+        if segment is self.segments[-1]:
             self._roll(self.log_end_offset, now_ms)
-            self._drop(self.segments[:-1])
-            self.advance_start(self._bases[0])
-        return len(expired)
+            self._names_changed()
+            return 0
+        logger.info("%s: deleting the segment at offset %d: %s", self.topic_partition, segment.base_offset, reason)
+        self._list.drop_first(self.config.file_delete_delay_ms)
+        self._names_changed()
+        self.advance_start(self._bases[0])
+        return 1
 
     # Cleaning
 
@@ -419,8 +450,8 @@ class Log(TruncatableLog):
         """Write indexes and the snapshot of producers, and sync all. The log must not be used afterwards."""
         for segment in self.segments:
             segment.open_segments = None  # this may run in a worker
-            if segment.seal():
-                self._unsynced.update(segment.index_paths())
+            if segment.seal() or segment.has_new_aborted:
+                self._unsynced.update((*segment.index_paths(), self.directory))
         self.producers.capture = None
         has_state = self.log_end_offset > self.log_start_offset or len(self.producers)
         if has_state and self._snapshots.take(self.producers, self.log_end_offset):
@@ -455,7 +486,8 @@ class Log(TruncatableLog):
     def rename_directory(self, directory: str) -> None:
         """Rename the log's directory, for example to `….<uuid>-delete`."""
         self._disk.rename(self.directory, directory)
-        self._unsynced = {directory, *(path.replace(self.directory, directory, 1) for path in self._unsynced)}
+        moved = (path.replace(self.directory, directory, 1) for path in self._unsynced)
+        self._unsynced = {directory, parent_of(directory), *moved}
         self.directory = directory
         self._snapshots.directory = directory
         self.leader_epochs.move(directory)

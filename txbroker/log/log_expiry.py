@@ -17,6 +17,7 @@ from typing import NamedTuple
 from txbroker.errors import StorageError
 from txbroker.log.directory import LogDirectory
 from txbroker.log.expiry import ANY_TIME, First, Search, plan
+from txbroker.log.flush import FlushPlan
 from txbroker.log.log import Log
 from txbroker.names import TopicPartition
 
@@ -57,7 +58,7 @@ class Expirer:
 
 
 class _Searching:
-    """A worker searches; the expiry continues when it has finished."""
+    """A worker searches or syncs; the expiry continues when it has finished."""
 
 
 _SEARCHING = _Searching()
@@ -92,16 +93,38 @@ class _Expiry:
             self._done(outcome)
 
     def _begin(self) -> Expired | _Searching | None:
+        return self._delete(self._look)
+
+    def _look(self) -> Expired | _Searching | None:
         log = self._log
-        self._delete()
         timestamp = _keep_from(log, self._now_ms)
         return self._expired() if timestamp is None or log.log_start_offset >= self._end else self._search(timestamp, 0)
 
-    def _delete(self) -> None:
+    def _delete(self, then: Callable[[], Expired | _Searching | None]) -> Expired | _Searching | None:
+        """Delete segments, one after the other, then go on; a worker makes each deletion durable before the next one."""
         log = self._log
         before = log.size
-        self._segments += log.delete_expired(self._now_ms, self._end)
+        deleted = log.expire(self._now_ms, self._end)
+        if deleted is None:
+            return then()
+        self._segments += deleted
         self._bytes += before - log.size
+        plan = log.names_plan()
+
+        def sync() -> None:
+            plan.sync()
+
+        self._home.ask(sync, lambda error: self._guarded(partial(self._deleted, plan, error, then)))
+        return _SEARCHING
+
+    def _deleted(
+        self, plan: FlushPlan, error: StorageError | None, then: Callable[[], Expired | _Searching | None]
+    ) -> Expired | _Searching | None:
+        if error is not None:
+            self._log.not_flushed(plan)
+            raise error
+        self._log.flushed(plan)
+        return self._delete(then) if self._home.logs.get(self._log.topic_partition) is self._log else None
 
     def _search(self, timestamp: int, begin: int) -> Expired | _Searching | None:
         log = self._log
@@ -124,10 +147,14 @@ class _Expiry:
             return self._expired()  # truncated, or its start was moved: the next pass searches again
         return self._search(timestamp, then) if first is None else self._found(timestamp, first)
 
-    def _found(self, timestamp: int, first: First | None) -> Expired:
+    def _found(self, timestamp: int, first: First | None) -> Expired | _Searching | None:
         log = self._log
         if timestamp != ANY_TIME and log.advance_start(self._end if first is None else min(first.offset, self._end)):
-            self._delete()
+            return self._delete(partial(self._found_after, timestamp, first))
+        return self._found_after(timestamp, first)
+
+    def _found_after(self, timestamp: int, first: First | None) -> Expired:
+        log = self._log
         # Offsets below the first record may be missing; below the first one that has not expired there may be others, above the end.
         if first is not None and (timestamp == ANY_TIME or first.offset == log.log_start_offset):
             log.first_known = (log.generation, log.log_start_offset, first.timestamp)

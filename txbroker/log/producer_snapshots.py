@@ -215,6 +215,11 @@ class Snapshots:
         bases = {*base_offsets, *lost}
         self.keep_only(lambda offset: offset in bases or offset == keep)
 
+    def discard(self, offset: int) -> None:
+        """Remove the file of an offset, if there is one."""
+        if offset in self.offsets:
+            self.remove(offset)
+
     def remove(self, offset: int) -> None:
         self.offsets.remove(offset)
         self._disk.remove(self.path(offset))

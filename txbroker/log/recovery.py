@@ -17,7 +17,19 @@ from dataclasses import dataclass
 from txbroker.errors import CorruptRecords, StartInterrupted
 from txbroker.log import missing_records
 from txbroker.log.disk import Disk
-from txbroker.log.file_names import CLEANED, DELETED, INDEX_SUFFIXES, LEADER_EPOCHS, LOG, SNAPSHOT, SWAP, TXN_INDEX, file_path, parse_name
+from txbroker.log.file_names import (
+    CLEANED,
+    DELETED,
+    INDEX_SUFFIXES,
+    LEADER_EPOCHS,
+    LOG,
+    SNAPSHOT,
+    SWAP,
+    TXN_INDEX,
+    file_path,
+    parent_of,
+    parse_name,
+)
 from txbroker.log.leader_epochs import LeaderEpochs
 from txbroker.log.log_config import LogConfig
 from txbroker.log.log_results import AbortedTransaction
@@ -27,6 +39,7 @@ from txbroker.log.producer_snapshots import Snapshots
 from txbroker.log.producers import ProducerStates
 from txbroker.log.scan import Walk
 from txbroker.log.segment import Segment
+from txbroker.log.segment_swap import settle
 from txbroker.log.segments import mark_deleted
 from txbroker.names import TopicPartition, amount
 from txbroker.wire.batch import BatchHeader
@@ -86,14 +99,16 @@ class Loader:
         self._lost: dict[int, Missing] = {}  # by the base offset of a segment that is gone
         self._topic_partition = topic_partition
         self._segments: list[Segment] = []
-        self._unsynced: set[str] = set() if clean else {directory}
+        self._unsynced: set[str] = set() if clean else {directory, parent_of(directory)}
         self._epochs_found = False
+        self._marked_indexes: set[int] = set()
         self._producers = ProducerStates(topic_partition, producer_id_expiration_ms)
 
     def load(self) -> Loaded:
         """StorageError when the disk fails; StartInterrupted between two segments, from which the next start continues."""
         if not self._disk.is_directory(self._directory):
             self._disk.make_directory(self._directory)
+            self._unsynced.update((self._directory, parent_of(self._directory)))
         self._find_segments(self._tidy_up())
         self._leader_epochs = LeaderEpochs(self._disk, self._directory)
         if not self._leader_epochs.exists and self._have_epochs():
@@ -196,6 +211,7 @@ class Loader:
 
     def _tidy_up(self) -> list[tuple[int, str]]:
         """Finish or undo deletions, cleanings and swaps that a crash interrupted. Returns the remaining files as (offset, suffix)."""
+        settle(self._disk, self._directory)
         names = self._parsed_names()
         if not any(mark for _, (_, _, mark) in names):
             return [(offset, suffix) for _, (offset, suffix, _) in names]
@@ -204,8 +220,10 @@ class Loader:
             self._finish_deletions(names)
         cleaned = [offset for _, (offset, _, mark) in names if mark == CLEANED]
         swaps: list[str] = []
-        for name, (offset, _, mark) in names:
+        for name, (offset, suffix, mark) in names:
             path = f"{self._directory}/{name}"
+            if mark == DELETED and suffix == TXN_INDEX:
+                self._marked_indexes.add(offset)  # a loss of power may have undone the same for its log file
             if mark in (DELETED, CLEANED):
                 self._disk.remove(path)
             elif mark == SWAP:
@@ -240,6 +258,7 @@ class Loader:
             if any(low <= parsed[0] < high for low, high in covered):
                 logger.info("%s: replacing %s by a cleaned segment", self._topic_partition, name)
                 self._disk.remove(f"{self._directory}/{name}")
+        self._disk.sync(self._directory)  # a loss of power must not bring one of them back once the marks are gone
         # Log files first: if one has its final name already, only the other files of its segment must be renamed.
         for name in sorted(names, key=lambda name: name not in logs):
             self._disk.rename(f"{self._directory}/{name}", f"{self._directory}/{name.removesuffix(SWAP)}")
@@ -263,6 +282,8 @@ class Loader:
         for segment in self._segments:
             if segment.base_offset in with_aborted and not segment.txn_index.sound:
                 self._recover_from(segment, "its transaction index is damaged")
+            elif segment.base_offset in self._marked_indexes - with_aborted:
+                self._recover_from(segment, "its transaction index is marked as deleted")
         without_log = [(offset, suffix) for offset, suffix in others if suffix in INDEX_SUFFIXES and offset not in logs]
         self._orphans = Orphans(self._disk, self._directory, without_log)
         self._snapshots = Snapshots(self._disk, self._directory, [offset for offset, suffix in others if suffix == SNAPSHOT])
@@ -328,6 +349,8 @@ class Loader:
         for at, segment in enumerate(self._segments):
             if segment.base_offset <= self._recovery_point:
                 first = at
+        while first and self._reaches_into(self._segments[first - 1], self._segments[first].base_offset):
+            first -= 1
         base = self._segments[first].base_offset
         # The file may be older than a truncation: an offset in it can be in the middle of a batch that was never synced.
         self._recovery_point = min(self._recovery_point, base)
@@ -351,6 +374,13 @@ class Loader:
             if not sound:
                 break
         return end
+
+    def _reaches_into(self, segment: Segment, base_offset: int) -> bool:
+        """Whether a segment goes on beyond the start of the next one: a truncation removed that one, and power was lost before a sync."""
+        end = segment.base_offset
+        for entry in segment.walk(segment.offset_index.last[1]):
+            end = entry.header.last_offset + 1
+        return end > base_offset
 
     def _recover_segment(self, at_segment: int, expected: int) -> tuple[int, bool]:
         """Read one segment in full and truncate the log at the first problem. Returns its end, and whether there was no problem."""

@@ -1,7 +1,8 @@
 """Moves between directories that a crash interrupted.
 
-If only the old log has its final name, the unfinished copy is continued. If both have it and the new one has the file `CURRENT_COPY`,
-the new one is complete and the old one is deleted. If only the new one has it, the move is finished.
+If only the old log has its final name, the unfinished copy is continued. If both have it, the one with the file `CURRENT_COPY` is the copy.
+It goes on where the old one ends, unless power was lost before the copy was synced: the shorter one is deleted. If only the copy has the
+final name, the move is finished.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from txbroker.errors import StartError
 from txbroker.log.directory_names import DirectoryState
 from txbroker.log.disk import Disk
+from txbroker.log.file_names import LOG, file_path, parse_name
 from txbroker.log.loading import Loading
+from txbroker.log.scan import Walk
 from txbroker.names import TopicPartition
 
 CURRENT_COPY = "txbroker-current-copy"  # Kafka ignores files with names that it does not use
@@ -32,20 +35,41 @@ def settle(loadings: Sequence[Loading], disk: Disk, unique_id: Callable[[], str]
             other = in_use.get(topic_partition)
             kept = (loading, path)
             if other is not None:
-                kept, dropped = (kept, other) if _is_newer(disk, topic_partition, path, other[1]) else (other, kept)
+                kept, dropped = (kept, other) if _replaces(disk, topic_partition, path, other[1]) else (other, kept)
                 logger.warning("%s is in %s; deleting the older copy %s", topic_partition, kept[1], dropped[1])
                 dropped[0].drop(dropped[1], unique_id())
             in_use[topic_partition] = kept
     _settle_copies(loadings, in_use, unique_id, complete=complete)
 
 
-def _is_newer(disk: Disk, topic_partition: TopicPartition, path: str, other: str) -> bool:
+def _replaces(disk: Disk, topic_partition: TopicPartition, path: str, other: str) -> bool:
+    """Whether the log in `path` is kept, and not the one in `other`."""
     newer = disk.size(f"{path}/{CURRENT_COPY}") is not None
     if newer == (disk.size(f"{other}/{CURRENT_COPY}") is not None):
         raise StartError(
             f"{topic_partition} is both in {other} and in {path}; move one of them out of log.dirs, that of the disk that failed if one did"
         )
-    return newer
+    copy, original = (path, other) if newer else (other, path)
+    return newer == (_end(disk, copy) >= _end(disk, original))
+
+
+def _end(disk: Disk, directory: str) -> int:
+    """The end of the batches that can be read, from the first segment on."""
+    end = -1
+    for base_offset in sorted(offset for name in disk.names(directory) if (offset := _base_offset(name)) is not None):
+        path = file_path(directory, base_offset, LOG)
+        walk = Walk(disk.open(path), 0, disk.size(path) or 0, check_crc=True)
+        end = max(end, base_offset)
+        for entry in walk:
+            end = entry.header.last_offset + 1
+        if walk.problem:
+            break
+    return end
+
+
+def _base_offset(name: str) -> int | None:
+    parsed = parse_name(name)
+    return None if parsed is None or parsed[1:] != (LOG, "") else parsed[0]
 
 
 def _settle_copies(

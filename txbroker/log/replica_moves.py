@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 from txbroker.errors import BrokerError, CorruptRecords, OutOfResources, StorageError
@@ -60,8 +61,11 @@ class Move:
     def start(self) -> None:
         """Begin, or continue a move that a crash interrupted."""
         self.started = True
-        self._truncate_to_common()
-        self._step()
+        end = self._common_end()
+        if end < self.copy.log_end_offset:
+            self._in_worker(partial(self._guarded, partial(self.copy.truncate_to, end)), self._step)
+        else:
+            self._step()
 
     def stop(self, stopped: Callable[[], None]) -> None:
         """Stop; `stopped` is called once no worker uses the copy any more."""
@@ -70,9 +74,12 @@ class Move:
             stopped()
 
     def _step(self) -> None:
+        if self._must_restart():
+            restart = partial(self.copy.truncate_fully_at, self.log.log_start_offset, now_ms=self._now_ms)
+            self._in_worker(partial(self._guarded, restart), self._step)
+            return
         region = EMPTY
         try:
-            self._restart_if_truncated()
             region = self._next_region()
         except StorageError as error:
             self._problem = (error, self.target)
@@ -121,25 +128,30 @@ class Move:
         self._owner.aborted(self, *self._problem)
         return True
 
-    def _truncate_to_common(self) -> None:
-        """Truncate an earlier copy to what the log still has, because the log may have been truncated before the crash."""
+    def _common_end(self) -> int:
+        """Up to where an earlier copy has what the log still has: the log may have been truncated before the crash."""
         log, copy = self.log, self.copy
         end = log.log_end_offset
         if copy.leader_epochs.latest != NO_EPOCH:
             known = log.end_offset_for_epoch(copy.leader_epochs.latest)
             end = min(end, known.end_offset) if known.epoch != NO_EPOCH else log.log_start_offset
+        return end
+
+    def _guarded(self, truncate: Callable[[], object]) -> None:
+        """Truncate the copy, in a worker, because it is synced between the steps."""
         try:
-            copy.truncate_to(end)
+            truncate()
         except StorageError as error:
             self._problem = (error, self.target)
 
-    def _restart_if_truncated(self) -> None:
-        """Begin again if the log lost records that were copied or come next, by truncation or retention."""
-        log, copy = self.log, self.copy
-        if log.generation != self._generation or copy.log_end_offset < log.log_start_offset:
-            self._generation = log.generation
-            self._synced = False
-            copy.truncate_fully_at(log.log_start_offset, now_ms=self._now_ms)
+    def _must_restart(self) -> bool:
+        """Whether the log lost records that were copied or come next, by truncation or retention."""
+        log = self.log
+        if log.generation == self._generation and self.copy.log_end_offset >= log.log_start_offset:
+            return False
+        self._generation = log.generation
+        self._synced = False
+        return True
 
     def _transfer(self, region: Region) -> None:
         """Append a region's whole batches to the copy, in a worker, or for the rest in the logs' thread."""

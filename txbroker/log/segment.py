@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from txbroker.errors import CorruptRecords, MissingFile
 from txbroker.log.batch_positions import BatchPositions
 from txbroker.log.disk import Buffer, Disk, File
-from txbroker.log.file_names import LOG, OFFSET_INDEX, SEGMENT_SUFFIXES, TIME_INDEX, TXN_INDEX, file_path
+from txbroker.log.file_names import INDEX_SUFFIXES, LOG, OFFSET_INDEX, SEGMENT_SUFFIXES, TIME_INDEX, TXN_INDEX, file_path
 from txbroker.log.log_config import LogConfig
 from txbroker.log.offset_index import ENTRY as OFFSET_ENTRY
 from txbroker.log.offset_index import RELATIVE_OFFSET_MAX, OffsetIndex
@@ -23,6 +23,7 @@ from txbroker.wire.entries import read_header
 logger = logging.getLogger("txbroker.log")
 
 NO_TIMESTAMP = -1
+SIZE_MAX = 2**31 - 1  # positions in an index have four bytes
 
 
 class Segment:
@@ -81,6 +82,24 @@ class Segment:
         self.begin_indexes()
         self._file = self._disk.create(self.path(LOG))
         self.size = 0
+
+    def renamed(self, base_offset: int) -> Segment:
+        """This segment, which is empty, with another base offset; it must not be used afterwards."""
+        moved = Segment(
+            self._disk,
+            self.directory,
+            base_offset,
+            size=0,
+            created_ms=self.created_ms,
+            index_interval_bytes=self.index_interval_bytes,
+            jitter_ms=self.jitter_ms,
+        )
+        for suffix in INDEX_SUFFIXES:
+            self._disk.remove(self.path(suffix))
+            self._disk.remove(moved.path(suffix))
+        self._disk.rename(self.path(LOG), moved.path(LOG))
+        moved.begin_indexes()
+        return moved
 
     def path(self, suffix: str) -> str:
         return file_path(self.directory, self.base_offset, suffix)
@@ -144,6 +163,11 @@ class Segment:
         if self._txn_index is None:
             self._txn_index = TxnIndex(self._disk, self.path(TXN_INDEX))
         return self._txn_index
+
+    @property
+    def has_new_aborted(self) -> bool:
+        """Whether the transaction index has entries that this process has added."""
+        return self._txn_index is not None and self._txn_index.has_new
 
     def _open_indexes(self) -> None:
         missing = [suffix for suffix in (OFFSET_INDEX, TIME_INDEX) if self._disk.size(self.path(suffix)) is None]
@@ -306,6 +330,10 @@ class Segment:
         waited = max_timestamp - first if first >= 0 and max_timestamp >= 0 else now_ms - self.created_ms
         return waited > config.roll_ms - self.jitter_ms
 
+    def must_roll(self, size: int, last_offset: int) -> bool:
+        """Whether `size` more bytes do not fit into a segment, whatever the settings are."""
+        return last_offset - self.base_offset > RELATIVE_OFFSET_MAX or self.size + size > SIZE_MAX
+
     # Reading
 
     def locate(self, offset: int) -> tuple[int, int] | None:
@@ -416,18 +444,6 @@ class Segment:
     def paths(self) -> list[str]:
         """The paths of the files that it may have, the log file first."""
         return [self.path(suffix) for suffix in SEGMENT_SUFFIXES]
-
-    def rename_files(self, mark: str, new_mark: str) -> None:
-        """Replace the mark of the files that have one by another, the log file first: a start uses the others only with it."""
-        for suffix in SEGMENT_SUFFIXES:
-            path = self.path(suffix)
-            if self._disk.size(path + mark) is not None:
-                self._disk.rename(path + mark, path + new_mark)
-
-    def remove_files(self, mark: str) -> None:
-        """Remove the files with a mark, the log file first, because the others mean nothing without it."""
-        for suffix in SEGMENT_SUFFIXES:
-            self._disk.remove(self.path(suffix) + mark)
 
     def index_paths(self) -> list[str]:
         """The paths of the index files, with the transaction index if there is one."""

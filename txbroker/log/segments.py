@@ -3,29 +3,36 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 from txbroker.errors import OutOfResources, StorageError
 from txbroker.log.cleaner.cleaning_job import SegmentSpan
 from txbroker.log.disk import Disk
-from txbroker.log.file_names import CLEANED, DELETED, LOG, SWAP
+from txbroker.log.file_names import CLEANED, DELETED, LOG, parent_of
 from txbroker.log.log_config import LogConfig
 from txbroker.log.log_results import AbortedTransaction, Later
 from txbroker.log.open_segments import OpenSegments
 from txbroker.log.producer_snapshots import Snapshots
 from txbroker.log.segment import Segment
+from txbroker.log.segment_swap import SegmentSwap
+
+Replaced = Callable[[StorageError | None], None]
 
 
 class Segments:
     """`all`: the segments, ascending, the last one is active; `bases`: their base offsets. Both stay the same list objects.
 
+    Names change in this order, so that a loss of power leaves a log without gaps: one segment leaves, and the directory is synced before
+    the next one does (the log's `names_due`). `is_replacing`: a cleaned segment takes the place of others.
     Files of segments that leave are renamed at once and removed `delay_ms` later; readers can finish.
     """
 
-    __slots__ = ("_disk", "_later", "_open_segments", "_snapshots", "all", "bases")
+    __slots__ = ("_disk", "_later", "_open_segments", "_snapshots", "all", "bases", "is_replacing")
 
     def __init__(self, segments: list[Segment], snapshots: Snapshots, disk: Disk, later: Later, open_segments: OpenSegments) -> None:
         self.all = segments
+        self.is_replacing = False
         self._open_segments = open_segments
         self._bound_open()
         self.bases = [segment.base_offset for segment in segments]
@@ -70,47 +77,67 @@ class Segments:
             closed.open_segments = self._open_segments
             self._open_segments.opened(closed)
 
-    def drop(self, dropped: Iterable[Segment], delay_ms: int) -> None:
-        """Take segments out, and the producers' snapshots of their offsets.
+    def drop_first(self, delay_ms: int) -> None:
+        """Take the oldest segment out, with the producers' snapshot of its offset. Errors as `_mark_deleted`."""
+        dropped = self.all[0]
+        renamed = self._mark_deleted([*dropped.paths(), self._snapshots.path(dropped.base_offset)])
+        self._put(self.all[1:])
+        self._snapshots.forget([dropped.base_offset])
+        self._remove_later(renamed, delay_ms)
 
-        After OutOfResources nothing has changed, neither here nor in the directory. After another StorageError the segments are still
-        in the list, and some of their files may have been renamed: the directory must go offline.
+    def drop_last(self, delay_ms: int) -> None:
+        """Take the active segment out; the one before it is active then. The snapshot of its offset is that of the log's end now.
+
+        Errors as `_mark_deleted`.
         """
-        dropped = list(dropped)
-        gone = set(map(id, dropped))
-        kept = [segment for segment in self.all if id(segment) not in gone]
+        renamed = self._mark_deleted(self.all[-1].paths())
+        self._put(self.all[:-1])
+        self._remove_later(renamed, delay_ms)
+
+    def _mark_deleted(self, paths: Sequence[str]) -> list[str]:
+        """Mark the files of a segment as deleted; their new paths.
+
+        After OutOfResources nothing has changed, neither here nor in the directory. After another StorageError some of the files may have
+        been renamed: the directory must go offline.
+        """
         renamed: list[str] = []
         try:
-            mark_deleted(self._disk, _paths(dropped) + self._lost_snapshots(dropped, kept), renamed)
+            mark_deleted(self._disk, paths, renamed)
         except OutOfResources as error:
             self._undo(renamed, error)
             raise
-        self._put(kept)
-        self._snapshots.forget(segment.base_offset for segment in dropped if segment.base_offset not in self.bases)
-        self._remove_later([path + DELETED for path in renamed], delay_ms)
+        return [path + DELETED for path in renamed]
 
     def _undo(self, renamed: Sequence[str], error: OutOfResources) -> None:
         try:
             for path in reversed(renamed):
                 self._disk.rename(path + DELETED, path)
         except StorageError as again:
-            raise StorageError(f"segments could not be deleted ({error}), and their files have new names in part: {again}") from again
+            raise StorageError(f"a segment could not be deleted ({error}), and its files have new names in part: {again}") from again
 
-    def replace(self, base_offsets: Sequence[int], size: int, config: LogConfig, now_ms: int) -> bool:
+    def move_empty(self, base_offset: int) -> Segment:
+        """The active segment is empty: it begins at another offset from now on. Its file gets another name, so that one always exists."""
+        empty = self.all[-1]
+        if base_offset != empty.base_offset:
+            self._snapshots.discard(empty.base_offset)
+            self.all[-1] = empty = empty.renamed(base_offset)
+            self.bases[-1] = base_offset
+        return empty
+
+    def replace(self, base_offsets: Sequence[int], size: int, config: LogConfig, now_ms: int, done: Replaced) -> bool:
         """Replace consecutive closed segments by one of `size` bytes whose files are marked `.cleaned`; False if they are not in the list.
 
-        The new segment has the first of their offsets. After a crash before the last `.cleaned` file has become `.swap`, the next start
-        uses the old segments, after it the new one (`recovery.py`). StorageError; after OutOfResources nothing has changed. Kafka's
-        UnifiedLog.replaceSegments.
+        The new segment has the first of their offsets. `segment_swap.py` has the steps: until `done` is called, no segment may leave the
+        list (`is_replacing`). It is called with the error after which the directory must go offline, or with None; not if a sync fails.
+        StorageError; after OutOfResources the list is as it was. Kafka's UnifiedLog.replaceSegments.
         """
         at = bisect_left(self.bases, base_offsets[0])
         end = at + len(base_offsets)
-        if self.bases[at:end] != list(base_offsets) or end >= len(self.bases):
+        if self.is_replacing or self.bases[at:end] != list(base_offsets) or end >= len(self.bases):
             return False
-        old = self.all[at:end]
         new = Segment(
             self._disk,
-            old[0].directory,
+            self.all[at].directory,
             base_offsets[0],
             size=size,
             created_ms=now_ms,
@@ -118,22 +145,34 @@ class Segments:
         )
         if self._disk.size(new.path(LOG) + CLEANED) != size:
             return False
-        try:
-            new.rename_files(CLEANED, SWAP)
-        except StorageError:
-            new.remove_files(SWAP)  # on a full disk the old segments stay in use
-            raise
-        self._put([*self.all[:at], new, *self.all[end:]])
+        swap = SegmentSwap(self._disk, new.directory, base_offsets[0], self.bases[end])
+        swap.begin()
+        self.is_replacing = True
+        self._later(0, swap.sync, partial(self._swap, swap, self.all[at:end], new, config.file_delete_delay_ms, done))
+        return True
+
+    def _swap(self, swap: SegmentSwap, old: Sequence[Segment], new: Segment, delay_ms: int, done: Replaced) -> None:
+        """In one turn the new segment takes the place of the old ones, in the list and in the directory."""
+        if old[0].directory != swap.directory:
+            return  # it was renamed, because the log was deleted
+        at = self.all.index(old[0])
+        self._put([*self.all[:at], new, *self.all[at + len(old) :]])
         try:
             removed: list[str] = []
             mark_deleted(self._disk, _paths(old) + self._lost_snapshots(old, self.all), removed)
-            new.rename_files(SWAP, "")
+            swap.take_names()
         except StorageError as error:
             # Files have been renamed in part: the directory must go offline, and the next start completes it.
-            raise StorageError(f"a cleaned segment could not replace others: {error}") from error
-        self._snapshots.forget(base for base in base_offsets if base not in self.bases)
-        self._remove_later([path + DELETED for path in removed], config.file_delete_delay_ms)
-        return True
+            done(StorageError(f"a cleaned segment could not replace others: {error}"))
+            return
+        self._snapshots.forget(segment.base_offset for segment in old if segment.base_offset not in self.bases)
+
+        def ended() -> None:
+            self.is_replacing = False
+            done(None)
+
+        self._later(0, swap.end, ended)
+        self._remove_later([path + DELETED for path in removed], delay_ms)
 
     def _put(self, segments: list[Segment]) -> None:
         self.all[:] = segments
@@ -166,7 +205,7 @@ class Segments:
         def remove() -> None:
             # The names of the new segments must be durable first.
             if paths:
-                disk.sync(paths[0].rpartition("/")[0])
+                disk.sync(parent_of(paths[0]))
             for path in paths:
                 disk.remove(path)
 

@@ -1,18 +1,17 @@
 """Truncating a log, with the state that follows from its batches: producers, their snapshots, and leader epochs.
 
-A truncation may take several files, and what is written next must not meet a segment that a loss of power brings back: dropped segments
-are dropped durably first. This waits for the disk, in the thread of the logs, because nothing may be written meanwhile; only a follower
-that has segments above the truncation point does it.
+What is written next must not meet a segment that a loss of power brings back. So a truncation has steps: each removes one segment, and the
+directory is synced before the next one, and before anything is cut or appended. A follower has a worker sync it, and goes on then.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from txbroker.errors import BrokerError, StorageError
 from txbroker.log.disk import Disk
+from txbroker.log.file_names import LOG
 from txbroker.log.leader_epochs import LeaderEpochs
 from txbroker.log.local_log import LocalLog
 from txbroker.log.log_config import LogConfig
@@ -21,7 +20,6 @@ from txbroker.log.producer_replay import replay_range
 from txbroker.log.producer_snapshots import Snapshots
 from txbroker.log.producers import ProducerStates
 from txbroker.log.recovery import Loaded
-from txbroker.log.segment import Segment
 from txbroker.names import TopicPartition
 
 
@@ -47,37 +45,63 @@ class TruncatableLog(LocalLog):
         self._snapshots: Snapshots = loaded.snapshots
 
     def truncate_to(self, offset: int) -> bool:
-        """Truncate the log so that it ends at `offset`, or before the batch that holds it; False when it ends there or below already.
+        """All steps of `truncate_towards` at once, syncing in place: for a log that is not in use. Whether anything was removed."""
+        truncated = False
+        while self.truncate_towards(offset):
+            truncated = True
+            self._sync_names()
+        return truncated
 
+    def truncate_towards(self, offset: int) -> bool:
+        """Truncate the log so that it ends at `offset`, or before the batch that holds it: one step of several. Whether one was made.
+
+        A step removes the last segment, or cuts it. While `names_due` the log must be synced before the next step and before anything is
+        appended: else a loss of power would bring segments back, after what was cut or appended. False also while it is not yet possible.
         A leader epoch without records at the log's end is removed in any case, as in Kafka: the leader may have another one there.
         """
+        if self.names_due:
+            return False
         if offset >= self.log_end_offset:
             self.leader_epochs.truncate_from_end(offset)
             return False
-        if offset < self._bases[0]:
-            self.truncate_fully_at(offset, now_ms=self.segments[-1].created_ms)
-            return True
-        at = bisect_right(self._bases, offset) - 1
-        self.generation += 1
-        dropped = self.segments[at + 1 :]
-        if dropped:
-            self._drop_before_writing(dropped, has_records=True)  # had them, if there are none now
-        with self._whole_or_offline(begun=bool(dropped)):
-            found = self.segments[at].find(offset)
-            end = min(offset, found.base_offset) if found is not None else offset
-            if found is not None:
-                self.segments[at].cut_file(found.position)
-        with self._whole_or_offline():
-            if found is not None:
-                self.segments[at].cut_indexes(end)
-            self._end_at(end)
-            self._snapshots.keep_only(lambda snapshot: snapshot <= end)
-            known = self._snapshots.load(self.producers, self.log_start_offset, end, None)
-            replay_range(self.producers, self.segments, known, end)
+        segment = self.segments[-1]
+        if offset >= segment.base_offset:
+            self._cut(offset)
+        elif len(self.segments) > 1:
+            self._remove_last()
+        else:
+            self.restart_towards(offset, now_ms=segment.created_ms)
         return True
 
+    def _remove_last(self) -> None:
+        self.generation += 1
+        end = self._bases[-1]
+        self._list.drop_last(self.config.file_delete_delay_ms)
+        self._names_changed()
+        with self._whole_or_offline():
+            self._truncated_at(end)
+
+    def _cut(self, offset: int) -> None:
+        """Remove the batches of the last segment from `offset` on. After OutOfResources in the first part nothing has changed."""
+        self.generation += 1
+        segment = self.segments[-1]
+        found = segment.find(offset)
+        end = min(offset, found.base_offset) if found is not None else offset
+        if found is not None:
+            segment.cut_file(found.position)
+        with self._whole_or_offline():
+            if found is not None:
+                segment.cut_indexes(end)
+            self._truncated_at(end)
+
+    def _truncated_at(self, end: int) -> None:
+        self._end_at(end)
+        self._snapshots.keep_only(lambda snapshot: snapshot <= end)
+        known = self._snapshots.load(self.producers, self.log_start_offset, end, None)
+        replay_range(self.producers, self.segments, known, end)
+
     @contextmanager
-    def _whole_or_offline(self, *, begun: bool = True) -> Iterator[None]:
+    def _whole_or_offline(self) -> Iterator[None]:
         """A truncation that has begun and does not end leaves files that differ from what is known of them: the directory goes offline.
 
         Without this it would stay online after a lack of space or descriptors.
@@ -85,19 +109,7 @@ class TruncatableLog(LocalLog):
         try:
             yield
         except BrokerError as error:
-            if not begun:
-                raise
             raise StorageError(f"{self.topic_partition} could not be truncated: {error}") from error
-
-    def _drop_before_writing(self, segments: Sequence[Segment], *, has_records: bool) -> None:
-        """Drop segments, durably: after a loss of power they must not follow on what is cut or written next. Few truncations have any.
-
-        After OutOfResources nothing has changed.
-        """
-        self._drop(segments[::-1])  # the last one first: if this is interrupted, the others follow on each other
-        with self._whole_or_offline():
-            if has_records:
-                self._disk.sync(self.directory)
 
     def _end_at(self, end: int) -> None:
         self.log_end_offset = end
@@ -106,14 +118,40 @@ class TruncatableLog(LocalLog):
         self.leader_epochs.truncate_from_end(end)
 
     def truncate_fully_at(self, offset: int, *, now_ms: int) -> None:
-        """Remove everything; the empty log starts and ends at `offset`."""
+        """All steps of `restart_towards` at once, syncing in place: for a log that is not in use."""
+        while not self.restart_towards(offset, now_ms=now_ms):
+            self._sync_names()
+        self._sync_names()
+
+    def restart_towards(self, offset: int, *, now_ms: int) -> bool:
+        """Remove everything, so that the empty log starts and ends at `offset`: one step of several, as `truncate_towards`.
+
+        Returns whether it was the last one.
+        """
+        if self.names_due:
+            return False
+        if len(self.segments) > 1:
+            self._remove_last()
+            return False
+        segment = self.segments[0]
+        if segment.size:
+            self.generation += 1
+            segment.cut_file(0)
+            self._names_changed()
+            self._unsynced.add(segment.path(LOG))  # records of before must not come back at the new offset
+            with self._whole_or_offline():
+                segment.cut_indexes(segment.base_offset)
+                self._truncated_at(segment.base_offset)
+            return False
         self.generation += 1
-        self._drop_before_writing(self.segments, has_records=self.size > 0)
         with self._whole_or_offline():
-            self._new_segment(offset, now_ms)
-            self._unsynced = {self.directory}
+            if offset < segment.base_offset:
+                self._names_changed()  # records of the new offsets are not valid under the old name
+            self._unsynced.add(self.directory)
+            self._list.move_empty(offset).created_ms = now_ms
             self.leader_epochs.clear()
             self.producers.clear()
             self._snapshots.keep_only(lambda _: False)
             self._end_at(offset)
             self.log_start_offset = offset
+        return True

@@ -19,12 +19,13 @@ _VERSION = 0
 class TxnIndex:
     """All entries in memory: aborted transactions are few. Read on first use."""
 
-    __slots__ = ("_disk", "_entries", "path")
+    __slots__ = ("_disk", "_entries", "has_new", "path")
 
     def __init__(self, disk: Disk, path: str) -> None:
         self.path = path
         self._disk = disk
         self._entries: list[AbortedTransaction] | None = None
+        self.has_new = False  # whether `append` has added entries
 
     @property
     def entries(self) -> list[AbortedTransaction]:
@@ -53,6 +54,7 @@ class TxnIndex:
             # The marker is in the log already, and without this entry aborted records would be read as committed. Recovery rebuilds it.
             raise StorageError(str(error)) from error
         entries.append(aborted)
+        self.has_new = True
 
     def truncate_to(self, offset: int) -> None:
         """Remove transactions that ended at `offset` or above."""

@@ -96,6 +96,8 @@ class Pass:
         self._now_ms = now_ms
         self._on_end = on_end
         self._run: Run | None = None
+        self._swapping: GroupCleaned | None = None  # a worker syncs what the swap of this group needs
+        self._waiting: list[Event | WorkerLost] = []  # until it has ended
         self._ended = False
         log.being_cleaned = True
 
@@ -114,9 +116,9 @@ class Pass:
             self._run = workers.run(self.job, self.log.last_records(self._now_ms()), self._on_event, timeout_s=timeout_s)
 
     def end_if_lost(self) -> None:
-        """End a pass whose log is no longer in use before a worker has the job: the flush of such a log never completes."""
+        """End a pass whose log is no longer in use while the log is synced: for such a log that never completes."""
         stale = self.why_stale()
-        if self._run is None and stale:
+        if (self._run is None or self._swapping is not None) and stale:
             self._end(FailureKind.STALE.value, stale)
 
     def stop(self, failure: str, reason: str) -> None:
@@ -147,6 +149,9 @@ class Pass:
         return "" if config.compact else "its cleanup.policy no longer has compact"
 
     def _on_event(self, event: Event | WorkerLost) -> None:
+        if self._swapping is not None:
+            self._waiting.append(event)
+            return
         stale = self.why_stale()
         if stale:
             self.stop(FailureKind.STALE.value, stale)
@@ -172,19 +177,32 @@ class Pass:
         if self.failure:
             return
         try:
-            swapped = self.log.replace_segments(
-                group.old_base_offsets, size=group.size, generation=self._generation, now_ms=self._now_ms()
+            self._swapping = group
+            begun = self.log.replace_segments(
+                group.old_base_offsets, size=group.size, generation=self._generation, now_ms=self._now_ms(), done=self._swapped
             )
         except StorageError as error:
-            self._directories.fail(self.log, error)
-            kind = FailureKind.RESOURCES if isinstance(error, OutOfResources) else FailureKind.STORAGE
-            self.stop(kind.value, str(error))
+            self._swapping = None
+            self._storage_failed(error)
             return
-        if swapped:
+        if not begun:
+            self._swapping = None
+            self.stop(FailureKind.STALE.value, f"segments from offset {group.new_base_offset} on were deleted")
+
+    def _swapped(self, error: StorageError | None) -> None:
+        group, self._swapping = self._swapping, None
+        if error is not None:
+            self._storage_failed(error)
+        elif group is not None:
             self.groups.append(group)
             self.totals += _totals_of(group)
-        else:
-            self.stop(FailureKind.STALE.value, f"segments from offset {group.new_base_offset} on were deleted")
+        while self._waiting and self._swapping is None:
+            self._on_event(self._waiting.pop(0))
+
+    def _storage_failed(self, error: StorageError) -> None:
+        self._directories.fail(self.log, error)
+        kind = FailureKind.RESOURCES if isinstance(error, OutOfResources) else FailureKind.STORAGE
+        self.stop(kind.value, str(error))
 
     def _end(self, failure: str, reason: str) -> None:
         if self._ended:

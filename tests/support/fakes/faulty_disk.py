@@ -61,7 +61,10 @@ class Fault:
     def exception(self, operation: str, path: str) -> BaseException:
         """What this operation raises."""
         if isinstance(self.error, int):
-            return storage_error(operation, path, OSError(self.error, os.strerror(self.error)))
+            error = OSError(self.error, os.strerror(self.error))
+            made = storage_error(operation, path, error)
+            made.__cause__ = error
+            return made
         return self.error(f"{operation} {path}")
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from txbroker.errors import CorruptRecords
 from txbroker.log.cleaner.unaligned_reads import Ints
 from txbroker.log.disk import Buffer, Disk
-from txbroker.log.file_names import CLEANED, LOG, OFFSET_INDEX, SEGMENT_SUFFIXES, TIME_INDEX, TXN_INDEX, file_path
+from txbroker.log.file_names import CLEANED, LOG, OFFSET_INDEX, SEGMENT_SUFFIXES, TIME_INDEX, TXN_INDEX, file_path, parent_of
 from txbroker.log.log_results import AbortedTransaction
 from txbroker.log.txn_index import ENTRY as TXN_ENTRY
 
@@ -86,7 +86,10 @@ class CleanedSegment:
         self.max_timestamp, self.max_timestamp_offset = int(largest[-1]), int(offsets[-1])
 
     def finish(self, aborted: Sequence[AbortedTransaction], modified_ms: int) -> None:
-        """Write the rest and the indexes, and sync all files. `modified_ms`: of the last old segment, for records without timestamps."""
+        """Write the rest and the indexes, and sync all files and their names.
+
+        `modified_ms`: of the last old segment, for records without timestamps.
+        """
         self._write()
         self._disk.set_modified_ms(self._paths[LOG], modified_ms)
         self._file.sync()
@@ -100,8 +103,10 @@ class CleanedSegment:
         time_index["timestamp"], time_index["offset"] = timestamp[rising], offset[rising] - self.base_offset
         self._write_file(OFFSET_INDEX, offset_index.tobytes())
         self._write_file(TIME_INDEX, time_index.tobytes())
-        if aborted:
+        # Also without entries, if the segment that it replaces has one: after an interrupted swap nothing else replaces that.
+        if aborted or self._disk.size(self._paths[TXN_INDEX].removesuffix(CLEANED)) is not None:
             self._write_file(TXN_INDEX, b"".join(TXN_ENTRY.pack(0, *entry) for entry in aborted))
+        self._disk.sync(parent_of(self._paths[LOG]))
 
     def _write_file(self, suffix: str, content: bytes) -> None:
         self._disk.write(self._paths[suffix], content)

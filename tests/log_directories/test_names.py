@@ -1,0 +1,188 @@
+"""What is synced survives a loss of power, whichever of the names survive that were not: files, partitions and log directories."""
+
+from __future__ import annotations
+
+import errno
+from random import Random
+
+import pytest
+
+from simulation.memory_disk import MemoryDisk
+from tests.log_directories.support import T0, DirectoryHarness, append, content
+from tests.support.fakes.disk_path import DiskPath
+from tests.support.fakes.faulty_disk import FaultyDisk
+from txbroker.errors import StorageError
+from txbroker.log.directory import make_directory
+from txbroker.log.log import Log
+
+SEEDS = range(20)
+
+
+def started(storage: MemoryDisk, count: int = 1, **config: int) -> DirectoryHarness:
+    broker = DirectoryHarness(DiskPath(storage, "/srv/logs"), count, **config)
+    broker.start()
+    return broker
+
+
+def found(storage: MemoryDisk, count: int = 1) -> dict[object, Log]:
+    broker = started(storage, count)
+    return dict(broker.directories.logs())
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_flushed_partition_in_a_new_log_directory_survives(killed: bool) -> None:
+    for seed in SEEDS:
+        storage = MemoryDisk()
+        broker = started(storage)
+        log = broker.create(T0)
+        append(log, b"acknowledged")
+        if killed:  # the page cache keeps the names, and nobody has synced them
+            storage.end_process()
+            broker = started(storage)
+            log = broker.directories.logs()[T0]
+        log.flush()
+        wanted = content(log)
+        storage.power_cut(Random(seed))
+        assert content(found(storage)[T0]) == wanted
+
+
+def test_flushed_segments_survive() -> None:
+    for seed in SEEDS:
+        storage = MemoryDisk()
+        broker = started(storage, segment_bytes=200)
+        log = broker.create(T0)
+        for number in range(9):
+            append(log, b"%d" % number * 30)
+            log.flush()
+        assert len(log.segments) > 3
+        wanted = content(log)
+        storage.power_cut(Random(seed))
+        assert content(found(storage)[T0]) == wanted
+
+
+def test_segments_that_were_not_flushed_leave_no_gap() -> None:
+    ends: set[int] = set()
+    for seed in range(60):
+        storage, chance = MemoryDisk(), Random(seed)
+        broker = started(storage, segment_bytes=200)
+        log = broker.create(T0)
+        for number in range(20):
+            append(log, b"%d" % number * 30)
+            broker.worker.run(chance.randrange(2))
+        wanted = content(log)
+        storage.power_cut(chance)
+        again = found(storage).get(T0)
+        if again is not None:
+            ends.add(again.log_end_offset)
+            assert again.log_start_offset == 0
+            assert content(again) == wanted[: len(content(again))]
+    assert len(ends) > 5
+
+
+def test_a_deleted_partition_does_not_come_back_without_files() -> None:
+    for seed in SEEDS:
+        storage = MemoryDisk()
+        broker = started(storage, file_delete_delay_ms=0)
+        log = broker.create(T0)
+        append(log, b"deleted")
+        log.flush()
+        broker.directories.delete(T0)
+        broker.worker.waiting.reverse()  # the removal before the sync
+        broker.worker.run(1)
+        storage.power_cut(Random(seed))
+        assert T0 not in found(storage)
+
+
+def test_a_moved_log_survives_a_flush() -> None:
+    """Its directory has another name, which is not synced when it is put in use; the old log stays until then."""
+    where: set[str] = set()
+    for seed in range(40):
+        storage, chance = MemoryDisk(), Random(seed)
+        broker = started(storage, 2)
+        log = broker.create(T0)
+        append(log, b"before")
+        log.flush()
+        source = log.directory.rpartition("/")[0]
+        target = next(path for path in broker.paths if path != source)
+        broker.directories.moves.begin(T0, target, 0)
+        while not broker.watcher.moved:
+            assert broker.worker.run(1) == 1
+        moved = broker.watcher.moved[T0]
+        append(moved, b"after")
+        if chance.random() < 0.5:
+            moved.flush()
+        broker.worker.run(chance.randrange(3))
+        wanted, flushed = content(moved), moved.recovery_point == 2
+        storage.power_cut(chance)
+        again = found(storage, 2)[T0]
+        where.add(again.directory.rpartition("/")[0])
+        assert content(again) == wanted or not flushed
+        assert content(again) == wanted[: len(content(again))]
+        assert again.log_end_offset >= 1, "it was flushed before the move"
+    assert where == set(broker.paths)
+
+
+def test_no_directory_is_synced_in_the_reactor_thread_at_the_end_of_a_move() -> None:
+    broker = started(MemoryDisk(), 2)
+    log = broker.create(T0)
+    append(log, b"x")
+    target = next(path for path in broker.paths if not log.directory.startswith(path))
+    broker.directories.moves.begin(T0, target, 0)
+    while not broker.watcher.moved:
+        syncs = len(broker.disk.paths("sync"))
+        job = broker.worker.waiting.pop(0)
+        job.work()
+        worked = len(broker.disk.paths("sync"))
+        if job.done is not None:
+            job.done()
+        assert len(broker.disk.paths("sync")) == worked >= syncs
+
+
+def test_a_move_back_waits_until_the_old_log_is_gone() -> None:
+    broker = started(MemoryDisk(), 2)
+    log = broker.create(T0)
+    append(log, b"x")
+    wanted = content(log)
+    source = log.directory.rpartition("/")[0]
+    target = next(path for path in broker.paths if path != source)
+    broker.directories.moves.begin(T0, target, 0)
+    while not broker.watcher.moved:
+        broker.worker.run(1)
+    broker.directories.moves.begin(T0, source, 0)
+    broker.worker.run()
+    assert broker.directories.logs()[T0].directory.startswith(source)
+    assert content(broker.directories.logs()[T0]) == wanted
+
+
+def test_a_partition_that_is_deleted_at_the_end_of_a_move_is_deleted_in_both_directories() -> None:
+    storage = MemoryDisk()
+    broker = started(storage, 2)
+    log = broker.create(T0)
+    append(log, b"x")
+    target = next(path for path in broker.paths if not log.directory.startswith(path))
+    broker.directories.moves.begin(T0, target, 0)
+    while not broker.watcher.moved:
+        broker.worker.run(1)
+    broker.directories.delete(T0)
+    storage.end_process()
+    assert found(storage, 2) == {}
+
+
+def test_a_log_directory_in_a_parent_that_cannot_be_read() -> None:
+    """It cannot be synced either. An operator who has such a parent has made the directory, some time ago."""
+    disk = FaultyDisk(MemoryDisk())
+    disk.fail("sync", path="/srv", error=errno.EACCES)
+    assert make_directory(disk, "/srv/logs")
+    disk.repair()
+    disk.fail("sync", path="/srv", error=errno.EIO)
+    with pytest.raises(StorageError):
+        make_directory(disk, "/srv/others")
+
+
+def test_each_made_directory_is_durable() -> None:
+    for seed in SEEDS:
+        disk = MemoryDisk()
+        assert make_directory(disk, "/a/b/c")
+        assert not make_directory(disk, "/a/b/c")
+        disk.power_cut(Random(seed))
+        assert disk.is_directory("/a/b/c")
