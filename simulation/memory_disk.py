@@ -2,9 +2,9 @@
 
 A `MemoryDisk` is what one process sees of a machine's storage: `other_process` gives another process on the same storage, which excludes
 the first one by locks. `end_process` is a kill -9: what was written stays, locks are released. `power_cut` is a loss of power: of each
-file an end that was not synced may be missing or zeroed, and the last changes of names may be missing where their directory was not synced.
+file an end that was not synced may be missing or zeroed, and each change of a name may be undone whose directory was not synced after it,
+by itself (`memory_names.py`). POSIX promises no more; most file systems keep the order of these changes.
 
-Names are lost in the order of a journal, as on ext4 and XFS: when a change of a name survives, all earlier ones have survived too.
 A truncation survives at once. Files are not shared between threads.
 """
 
@@ -13,8 +13,7 @@ from __future__ import annotations
 import errno
 import io
 import posixpath
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from random import Random
 from typing import NoReturn
 
@@ -24,44 +23,21 @@ from txbroker.log.disk import Buffer, DiskUsage, File, Lock, storage_error
 DEFAULT_CAPACITY = 1 << 40
 
 
-@dataclass(slots=True, frozen=True)
-class _Change:
-    """A change of names that a power cut may undo: it touched `directories`."""
-
-    directories: tuple[str, ...]
-    apply: Callable[[Names], None]
+# How probably a change of a name that was not synced survives a power cut; one is drawn for each of them.
+SURVIVAL = (0.0, 0.1, 0.5, 0.9, 1.0)
 
 
 class _Storage:
-    """What all processes of one machine share. `kept`: the names that survive a power cut; `journal`: the changes since."""
+    """What all processes of one machine share."""
 
     def __init__(self, now_ms: Callable[[], int], capacity: int) -> None:
         self.now_ms = now_ms
         self.capacity = capacity
         self.names = Names()
-        self.kept = Names()
-        self.journal: list[_Change] = []
         self.locks: dict[str, MemoryDisk] = {}
 
-    def change(self, apply: Callable[[Names], None], *paths: str) -> None:
-        apply(self.names)
-        self.journal.append(_Change(tuple(posixpath.dirname(path) for path in paths), apply))
-
-    def sync_names(self, directory: str) -> None:
-        touching = [at for at, change in enumerate(self.journal) if directory in change.directories]
-        if touching:
-            for change in self.journal[: touching[-1] + 1]:
-                change.apply(self.kept)
-            del self.journal[: touching[-1] + 1]
-
-    def inodes(self) -> Iterator[Inode]:
-        for entries in self.names.directories.values():
-            for node in entries.values():
-                if node is not None:
-                    yield node
-
     def used(self) -> int:
-        return sum(len(inode.data) for inode in self.inodes())
+        return sum(len(inode.data) for inode in self.names.files())
 
     def put(self, inode: Inode, position: int, data: Buffer) -> None:
         """Write at a position, beyond which the file may go on; OSError ENOSPC when there is no room, after what there was room for."""
@@ -78,32 +54,26 @@ class _Storage:
             raise os_error(errno.ENOSPC)
 
     def power_cut(self, chance: Random, lost_max: int | None) -> None:
-        survived = self.kept.copy()
-        for change in self.journal[: chance.randint(0, len(self.journal)) if lost_max is None else None]:
-            change.apply(survived)
-        copies: dict[int, Inode] = {}
-        for entries in survived.directories.values():
-            for name, node in sorted(entries.items()):
-                if node is not None:
-                    # A new one: files that are still open in a process of before the power cut change nothing any more.
-                    entries[name] = copies.setdefault(id(node), _after_power_cut(node, chance, lost_max))
-        self.names, self.kept, self.journal = survived, survived.copy(), []
+        survival = chance.choice(SURVIVAL) if lost_max is None else 1.0
+        self.names = self.names.after_power_cut(lambda: chance.random() < survival)
+        for inode in self.names.files():
+            _lose_power(inode, chance, lost_max)
         self.locks.clear()
 
 
-def _after_power_cut(inode: Inode, chance: Random, lost_max: int | None) -> Inode:
+def _lose_power(inode: Inode, chance: Random, lost_max: int | None) -> None:
     shortest = inode.synced if lost_max is None else max(inode.synced, len(inode.data) - lost_max)
     data = inode.data[: chance.randint(shortest, len(inode.data))]
     if len(data) < len(inode.data) and chance.random() < 0.3:
         # The new length was written, the bytes were not.
         data += bytes(chance.randint(0, len(inode.data) - len(data)))
-    return Inode(inode.modified_ms, data, len(data))
+    inode.data, inode.synced = data, len(data)
 
 
 class MemoryFile:
     """A `File` of a `MemoryDisk`. It has no descriptor."""
 
-    __slots__ = ("__weakref__", "_inode", "_storage", "_writable", "path", "size")
+    __slots__ = ("__weakref__", "_has_tail", "_inode", "_storage", "_writable", "path", "size")
 
     def __init__(self, path: str, inode: Inode, storage: _Storage, *, writable: bool = True) -> None:
         self.path = path
@@ -111,19 +81,23 @@ class MemoryFile:
         self._inode = inode
         self._storage = storage
         self._writable = writable
+        self._has_tail = False  # a failed append found more bytes than `size`, and the next one fails to cut them off
 
     def append(self, data: Buffer) -> None:
+        self.cut_tail()
         try:
             self._check_writable(errno.EBADF)
             self._storage.put(self._inode, self.size, data)
         except OSError as error:
             if self._writable:
                 del self._inode.data[self.size :]
+            self._has_tail = len(self._inode.data) > self.size
             raise storage_error("write", self.path, error) from error
         self.size += len(data)
 
     def cut_tail(self) -> None:
-        pass
+        if self._has_tail:
+            self.truncate(self.size)
 
     def pread(self, position: int, length: int) -> bytes:
         return bytes(memoryview(self._inode.data)[position : position + length])
@@ -312,7 +286,7 @@ class MemoryDisk:
             while not self._storage.names.exists(posixpath.dirname(missing[0])):
                 missing.insert(0, posixpath.dirname(missing[0]))
             for made in missing:
-                self._storage.change(lambda names, made=made: names.make_directory(made), made)  # type: ignore[misc]
+                self._storage.names.make_directory(made)
         except OSError as error:
             raise storage_error("make", path, error) from error
 
@@ -323,18 +297,16 @@ class MemoryDisk:
             raise storage_error("rename", old, error) from error
 
     def remove(self, path: str) -> None:
-        normal = _normal(path)
         try:
-            self._storage.change(lambda names: names.remove(normal), normal)
+            self._storage.names.remove(_normal(path))
         except FileNotFoundError:
             return
         except OSError as error:
             raise storage_error("remove", path, error) from error
 
     def remove_tree(self, path: str) -> None:
-        normal = _normal(path)
         try:
-            self._storage.change(lambda names: names.remove_tree(normal), normal)
+            self._storage.names.remove_tree(_normal(path))
         except FileNotFoundError:
             return
         except OSError as error:
@@ -349,7 +321,7 @@ class MemoryDisk:
         except OSError as error:
             raise storage_error("sync", path, error) from error
         if node is None:
-            self._storage.sync_names(normal)
+            self._storage.names.sync(normal)
         else:
             node.synced = len(node.data)
 
@@ -386,12 +358,11 @@ class MemoryDisk:
             return self._storage.names.file(normal)
         except FileNotFoundError:
             made = Inode(self._storage.now_ms())
-            self._storage.change(lambda names: names.link(normal, made), normal)
+            self._storage.names.link(normal, made)
             return made
 
     def _rename(self, old: str, new: str) -> None:
-        source, target = _normal(old), _normal(new)
-        self._storage.change(lambda names: names.rename(source, target), source, target)
+        self._storage.names.rename(_normal(old), _normal(new))
 
 
 def _normal(path: str) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from simulation.bugs import cleaner_bugs, controller_bugs, coordinator_bugs, log_bugs, replication_bugs, transaction_bugs
+from simulation.bugs import cleaner_bugs, controller_bugs, coordinator_bugs, log_bugs, name_bugs, replication_bugs, transaction_bugs
 from simulation.bugs.patching import Patch
 
 
@@ -23,7 +23,7 @@ class Bug(NamedTuple):
 
 BUGS: dict[str, Bug] = {
     name: Bug((make.__doc__ or "").strip(), make)
-    for module in (log_bugs, replication_bugs, controller_bugs, coordinator_bugs, transaction_bugs, cleaner_bugs)
+    for module in (log_bugs, name_bugs, replication_bugs, controller_bugs, coordinator_bugs, transaction_bugs, cleaner_bugs)
     for name, make in module.BUGS.items()
 }
 

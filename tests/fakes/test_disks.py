@@ -360,20 +360,112 @@ def test_a_power_cut_takes_what_was_not_synced() -> None:
     assert 0 < zeroed < 100
 
 
-def test_a_power_cut_takes_back_names_in_their_order() -> None:
-    outcomes = set()
-    for seed in range(200):
+def left(make: Callable[[MemoryDisk], None], directory: str = "/d") -> set[tuple[str, ...] | None]:
+    """The names that power cuts may leave in a directory; None: the directory is gone."""
+    outcomes: set[tuple[str, ...] | None] = set()
+    for seed in range(300):
         disk = MemoryDisk()
         disk.make_directory("/d")
+        disk.sync("/")
+        make(disk)
+        disk.power_cut(Random(seed))
+        outcomes.add(tuple(disk.names(directory)) if disk.is_directory(directory) else None)
+    return outcomes
+
+
+def test_a_power_cut_takes_each_name_by_itself() -> None:
+    def make(disk: MemoryDisk) -> None:
+        for name in ("durable", "one", "two"):
+            disk.write(f"/d/{name}", b"")
+            if name == "durable":
+                disk.sync("/d")
+                disk.remove("/d/durable")
+
+    kept, lost = ("durable",), ()
+    assert left(make) == {old + new for old in (kept, lost) for new in ((), ("one",), ("two",), ("one", "two"))}
+
+
+def test_a_synced_directory_keeps_its_names() -> None:
+    def make(disk: MemoryDisk) -> None:
+        disk.write("/d/one", b"")
+        disk.write("/d/two", b"")
+        disk.rename("/d/two", "/d/three")
+        disk.write("/d/four", b"")
+        disk.remove("/d/four")
+        disk.sync("/d")
+
+    assert left(make) == {("one", "three")}
+
+
+def test_a_sync_of_a_file_or_of_a_directory_does_not_keep_its_own_name() -> None:
+    def make(disk: MemoryDisk) -> None:
+        disk.make_directory("/d/e")
+        file = disk.create("/d/e/f")
+        file.append(b"synced")
+        file.sync()
+        disk.sync("/d/e")
+
+    assert left(make) == {("e",), ()}
+    assert left(make, "/d/e") == {("f",), None}
+
+
+def test_a_power_cut_leaves_a_renamed_file_one_of_its_names() -> None:
+    def make(disk: MemoryDisk) -> None:
         disk.write("/d/one", b"")
         disk.sync("/d")
         disk.rename("/d/one", "/d/two")
-        disk.write("/d/three", b"")
-        disk.remove("/d/two")
-        disk.power_cut(Random(seed))
-        assert disk.is_directory("/d"), "it was made before a change that is durable"
-        outcomes.add(tuple(disk.names("/d")))
-    assert outcomes == {("one",), ("two",), ("three", "two"), ("three",)}
+        disk.rename("/d/two", "/d/three")
+
+    assert left(make) == {("one",), ("two",), ("three",)}
+
+
+def test_a_name_is_used_again_before_its_removal_is_durable() -> None:
+    def make(disk: MemoryDisk) -> None:
+        disk.write("/d/one", b"")
+        disk.sync("/d")
+        disk.rename("/d/one", "/d/two")
+        disk.write("/d/one", b"another")
+
+    assert left(make) == {("one",), ("two",), ("one", "two")}
+
+
+def test_a_removed_directory_comes_back_with_some_of_its_files() -> None:
+    def make(disk: MemoryDisk) -> None:
+        disk.make_directory("/d/e")
+        disk.write("/d/e/one", b"")
+        disk.write("/d/e/two", b"")
+        disk.sync("/d/e")
+        disk.sync("/d")
+        disk.remove_tree("/d/e")
+
+    assert left(make, "/d/e") == {None, (), ("one",), ("two",), ("one", "two")}
+
+
+def test_a_renamed_directory_keeps_what_is_in_it() -> None:
+    def make(disk: MemoryDisk) -> None:
+        disk.make_directory("/d/e")
+        disk.write("/d/e/one", b"")
+        disk.sync("/d")
+        disk.rename("/d/e", "/d/f")
+        disk.write("/d/f/two", b"")
+        disk.sync("/d/f")
+
+    assert left(make) == {("e",), ("f",)}
+    assert left(make, "/d/f") == {("one", "two"), None}
+
+
+def test_a_rename_to_another_directory_takes_its_earlier_changes_with_it() -> None:
+    def make(disk: MemoryDisk) -> None:
+        disk.make_directory("/d/e")
+        disk.sync("/d")
+        disk.write("/d/one", b"")
+        disk.write("/d/other", b"")
+        disk.rename("/d/one", "/d/e/one")
+        disk.write("/d/one", b"later")
+        disk.sync("/d/e")
+
+    assert left(make) == {("e", "other"), ("e", "one", "other")}
+    assert left(make, "/d/e") == {("one",)}
 
 
 def test_a_durable_replacement_is_the_old_or_the_new_file() -> None:
