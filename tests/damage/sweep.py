@@ -9,6 +9,7 @@ from tests.log.support import append as append_batch
 from tests.log.support import end_transaction, rows
 from tests.log_directories.support import NOW, T0, T1, U0, DirectoryHarness
 from tests.support.fakes.disk_path import DiskPath
+from tests.support.fakes.worker import Worker
 from txbroker.errors import CorruptRecords, StartError, StorageError
 from txbroker.log.log import Log
 from txbroker.names import TopicPartition
@@ -62,8 +63,9 @@ def unreadable(path: DiskPath, chance: random.Random) -> None:
 DAMAGES: tuple[Damage, ...] = (cut, emptied, zeroed, flipped, extended, removed, unreadable)
 
 
-def fill(log: Log, count: int) -> None:
+def fill(log: Log, count: int, worker: Worker) -> None:
     for number in range(count):
+        worker.run()  # a full segment stays active until a worker has synced its name
         codec = (Codec.NONE, Codec.GZIP)[number % 2]
         append_batch(log, b"%d" % number, bytes(30), timestamp=NOW + number, codec=codec, leader_epoch=number // 20)
         if number % 5 == 0:
@@ -79,7 +81,7 @@ def make_template(root: DiskPath) -> Rows:
     written: Rows = {}
     for topic_partition in (T0, U0, T1, V0):
         log = broker.create(topic_partition)
-        fill(log, 60)
+        fill(log, 60, broker.worker)
         written[topic_partition] = rows(log)
         log.advance_start(START)
     broker.directories.checkpoints.write_high_watermarks({tp: len(found) for tp, found in written.items()})
