@@ -33,7 +33,7 @@ from txbroker.broker.service import Broker
 from txbroker.config.load import load_broker_config
 from txbroker.config.properties import parse_overrides
 from txbroker.garbage_collection import GarbageCollection
-from txbroker.tap import _world
+from txbroker.tap import _environment
 from txbroker.transport.server import ServerTransport
 from txbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from txbroker.wire.messages.fetch import FetchRequest
@@ -117,8 +117,8 @@ class InProcess:
         config = load_broker_config(parse_overrides([f"listeners=PLAINTEXT://{HOST}:0", f"log.dirs={directory}"], {}))
         self._running = RunningReactor()
         try:
-            world = _world(self._running.reactor, config, GarbageCollection())
-            self._broker = Broker(config, world, [str(directory)], self._fatal)
+            environment = _environment(self._running.reactor, config, GarbageCollection())
+            self._broker = Broker(config, environment, [str(directory)], self._fatal)
             self._finished(self._broker.start(), "the broker has started")
         except BaseException:
             self._running.close()

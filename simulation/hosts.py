@@ -19,8 +19,8 @@ from simulation.process import Process
 from simulation.workers import SimulatedWorkers, one_by_one
 from simulation.zookeeper_session import SimulatedSession
 from txbroker.action_queue import ActionQueue
+from txbroker.broker.environment import Environment as BrokerEnvironment
 from txbroker.broker.service import Broker
-from txbroker.broker.world import World as BrokerWorld
 from txbroker.cluster.tree.interface import Tree
 from txbroker.config.load import load_broker_config
 from txbroker.config.properties import parse_overrides
@@ -163,7 +163,7 @@ class BrokerHost:
         if process.alive:  # else it was killed in the middle of this
             self._world.process_failed(self, what, failure)
 
-    def _environment(self, process: Process) -> BrokerWorld:
+    def _environment(self, process: Process) -> BrokerEnvironment:
         world, chance = self._world, stream(self._world.plan.seed, f"{self.name}.{self.starts}")
 
         workers = SimulatedWorkers(process.callLater, lambda: chance.random() * (WORKER_S + self.slow_disk_s))
@@ -176,7 +176,7 @@ class BrokerHost:
         def ports(reactor: Any, limits: Limits, run_in_worker: object, actions: ActionQueue) -> SimulatedPorts:
             return SimulatedPorts(process, world.network, chance, limits, actions)
 
-        return BrokerWorld(
+        return BrokerEnvironment(
             reactor=process,
             disk=self.host_disk,
             in_worker=workers.in_worker,

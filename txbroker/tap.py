@@ -170,7 +170,7 @@ class BrokerService(Service):
             log.warning("%s", warning)
         self._broker = Broker(
             config,
-            _world(self._reactor, config, self._garbage_collection),
+            _environment(self._reactor, config, self._garbage_collection),
             log_directories(config),
             self._fail,
             progress=self._progress,
@@ -338,8 +338,8 @@ class _ToTwisted(logging.Handler):
 _LEVELS = {logging.DEBUG: "debug", logging.INFO: "info", logging.WARNING: "warn", logging.ERROR: "error"}
 
 
-def _world(reactor: Any, config: BrokerConfig, garbage_collection: GarbageCollection) -> Any:
-    from txbroker.broker.world import CountedWorkers, Instruments, World
+def _environment(reactor: Any, config: BrokerConfig, garbage_collection: GarbageCollection) -> Any:
+    from txbroker.broker.environment import CountedWorkers, Environment, Instruments
     from txbroker.cleaner_process import CleanerProcesses
     from txbroker.cluster.tree.sqlite import open_sqlite_tree
     from txbroker.guard_process import SessionGuard
@@ -367,7 +367,7 @@ def _world(reactor: Any, config: BrokerConfig, garbage_collection: GarbageCollec
         else:
             run()
 
-    return World(
+    return Environment(
         reactor=reactor,
         disk=OsDisk(None if instruments is None else instruments.syncs),
         in_worker=in_read_worker,

@@ -33,8 +33,8 @@ def test_which_parts_are_notified_of_which_changes() -> None:
 
 def test_connection_limits_follow_the_configuration() -> None:
     config = broker_config("max.connections=5\nmax.connections.per.ip=1")
-    world: Any = SimpleNamespace(reactor=None, in_worker=None, ports=None)
-    listening = Listening(config, world, ActionQueue(lambda delay_s, call: None), parse_listeners(config))
+    environment: Any = SimpleNamespace(reactor=None, in_worker=None, ports=None)
+    listening = Listening(config, environment, ActionQueue(lambda delay_s, call: None), parse_listeners(config))
     ports: Any = listening.ports
     quotas = ports.hub.quotas
     quotas.add("10.0.0.1")

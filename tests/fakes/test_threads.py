@@ -14,7 +14,7 @@ from simulation.network import Network
 from simulation.process import Process
 from simulation.scheduler import Scheduler
 from simulation.workers import SimulatedWorkers
-from tests.fakes.service_world import ServiceWorld
+from tests.fakes.service_environment import ServiceEnvironment
 from tests.support.zookeeper_threads import QueuedThreads
 from txbroker.cluster.tree.zookeeper_session import Threads
 
@@ -28,9 +28,9 @@ class Kind(Protocol):
 
 
 class OfService:
-    def __init__(self, service: ServiceWorld) -> None:
-        assert service.world.threads is not None
-        self.threads: Threads = service.world.threads
+    def __init__(self, service: ServiceEnvironment) -> None:
+        assert service.environment.threads is not None
+        self.threads: Threads = service.environment.threads
         self._service = service
 
     def until(self, condition: Callable[[], Any]) -> None:
@@ -69,7 +69,7 @@ class OfTests:
 @pytest.fixture(params=["service", "simulation", "tests"])
 def kind(request: pytest.FixtureRequest) -> Iterator[Kind]:
     if request.param == "service":
-        service = ServiceWorld()
+        service = ServiceEnvironment()
         yield OfService(service)
         service.close()
     else:

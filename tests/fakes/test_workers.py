@@ -13,7 +13,7 @@ from twisted.python.failure import Failure
 
 from simulation.chance import stream
 from simulation.workers import SimulatedWorkers, one_by_one
-from tests.fakes.service_world import ServiceWorld
+from tests.fakes.service_environment import ServiceEnvironment
 from tests.support.fakes.reactor import FakeReactor
 from tests.support.fakes.turns import Turns
 from tests.support.fakes.worker import JobWorker, Worker
@@ -31,7 +31,7 @@ class Workers(Protocol):
 class Threads:
     """One of the service's thread pools."""
 
-    def __init__(self, service: ServiceWorld, pool: str) -> None:
+    def __init__(self, service: ServiceEnvironment, pool: str) -> None:
         self.reactor = service.running.reactor
         self.in_worker = service.pools[pool]
         self.until = service.running.until
@@ -55,7 +55,7 @@ class InTheTest:
 
 
 class OnFakeReactor(InTheTest):
-    """The workers of `fake_world`, or slower ones, whose jobs take different times."""
+    """The workers of `fake_environment`, or slower ones, whose jobs take different times."""
 
     def __init__(self, *, slow: bool = False) -> None:
         self.reactor = FakeReactor()
@@ -89,8 +89,8 @@ in_order = pytest.mark.parametrize("workers", ["tree", "jobs", "turns", "simulat
 
 
 @pytest.fixture
-def service() -> Iterator[ServiceWorld]:
-    made = ServiceWorld()
+def service() -> Iterator[ServiceEnvironment]:
+    made = ServiceEnvironment()
     yield made
     made.close()
 
@@ -315,8 +315,8 @@ def test_done_is_not_called_when_the_work_failed_and_other_work_goes_on(delayed:
 def run_all(request: pytest.FixtureRequest) -> RunAll:
     if request.param == "one by one":
         return one_by_one
-    service: ServiceWorld = request.getfixturevalue("service")
-    return service.world.run_all
+    service: ServiceEnvironment = request.getfixturevalue("service")
+    return service.environment.run_all
 
 
 @pytest.mark.parametrize("at_once", [None, 1, 4])

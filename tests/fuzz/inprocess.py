@@ -18,11 +18,11 @@ from twisted.python.failure import Failure
 from simulation.memory_disk import MemoryDisk
 from tests.fuzz import frames
 from tests.fuzz.frames import Served
+from tests.support.fakes.environment import fake_environment
 from tests.support.fakes.reactor import FakeReactor
-from tests.support.fakes.world import fake_world
 from txbroker.api.request_context import Session
+from txbroker.broker.environment import Environment
 from txbroker.broker.service import Broker
-from txbroker.broker.world import World
 from txbroker.config.load import load_broker_config
 from txbroker.config.properties import parse_overrides
 from txbroker.connection import Connection
@@ -68,16 +68,16 @@ class _Watch(logging.Handler):
 
 
 class InProcessBroker:
-    """`InProcessBroker()` starts it, `close` stops it. `send` takes frames as received. `change` may replace parts of its world."""
+    """`InProcessBroker()` starts it, `close` stops it. `send` takes frames as received. `change` may replace parts of its environment."""
 
-    def __init__(self, change: Callable[[World], World] = lambda world: world, *, overrides: Sequence[str] = ()) -> None:
+    def __init__(self, change: Callable[[Environment], Environment] = lambda same: same, *, overrides: Sequence[str] = ()) -> None:
         self.reactor = FakeReactor()
         self._watch = _Watch()
         logger = logging.getLogger("txbroker")
         logger.addHandler(self._watch)
         logger.propagate = False
         config = load_broker_config(parse_overrides([*OVERRIDES, f"log.dirs={DATA}", *overrides], {}))
-        self._broker = Broker(config, change(fake_world(self.reactor, MemoryDisk(), Random(1))), [DATA], self._fatal)
+        self._broker = Broker(config, change(fake_environment(self.reactor, MemoryDisk(), Random(1))), [DATA], self._fatal)
         self._await(self._broker.start())
         connection = self._connect()[0]
         self.served = Served(connection._registry, {key: handler.request for key, (handler, _) in connection._registry._handlers.items()})

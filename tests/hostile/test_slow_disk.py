@@ -10,7 +10,7 @@ import pytest
 
 from tests.fuzz.inprocess import InProcessBroker
 from tests.support.fakes.faulty_disk import FaultyDisk
-from txbroker.broker.world import World
+from txbroker.broker.environment import Environment
 from txbroker.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from txbroker.wire.messages.delete_topics import DeleteTopicsRequest
 from txbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -35,10 +35,10 @@ class StuckDisk:
         self.waiting: list[Callable[[], None]] = []
         self._disks: list[FaultyDisk] = []
 
-    def in_front_of(self, world: World) -> World:
-        disk = FaultyDisk(world.disk)
+    def in_front_of(self, environment: Environment) -> Environment:
+        disk = FaultyDisk(environment.disk)
         self._disks.append(disk)
-        later = world.later
+        later = environment.later
 
         def held(delay_ms: int, work: Callable[[], None], done: Callable[[], None] | None = None) -> None:
             def run() -> None:
@@ -47,7 +47,7 @@ class StuckDisk:
             # A job that is due while the disk is stuck waits until it is not.
             later(delay_ms, lambda: None, lambda: self.waiting.append(run) if self.stuck else run())
 
-        return replace(world, disk=disk, later=held)
+        return replace(environment, disk=disk, later=held)
 
     def stick(self) -> None:
         self.stuck = True

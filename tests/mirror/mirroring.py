@@ -17,7 +17,7 @@ from txbroker.client.offset_requests import EARLIEST, LATEST
 from txbroker.client.topic_reader import READ_UNCOMMITTED, TopicReader
 from txbroker.mirror.requests import records_in
 from txbroker.mirror.service import Mirror
-from txbroker.mirror.settings import MirrorSettings, World
+from txbroker.mirror.settings import Environment, MirrorSettings
 from txbroker.mirror.status import Status
 from txbroker.names import TopicPartition
 from txbroker.wire import entries
@@ -35,7 +35,7 @@ class Running:
         self.turning = turning
         self.mirror = Mirror(
             MirrorSettings(source=addresses(source.address), target=addresses(target.address), **{**chosen, **settings}),
-            World(turning.reactor, lambda: 0.5, lambda: time.time_ns() // 1_000_000),
+            Environment(turning.reactor, lambda: 0.5, lambda: time.time_ns() // 1_000_000),
         )
         self.status = Status(self.mirror, turning.reactor.seconds())
         self.outcome: list[Any] = []

@@ -14,8 +14,8 @@ from twisted.python.failure import Failure
 
 from simulation.memory_disk import MemoryDisk
 from tests.service.whole_broker import WholeBroker
+from tests.support.fakes.environment import fake_environment
 from tests.support.fakes.reactor import FakeReactor
-from tests.support.fakes.world import fake_world
 from txbroker.action_queue import ActionQueue
 from txbroker.broker.service import Broker
 from txbroker.broker.settings import limits
@@ -45,8 +45,8 @@ class FullTree:
 
 def test_a_disk_that_becomes_full_during_the_start_is_named() -> None:
     reactor = FakeReactor()
-    world = fake_world(reactor, MemoryDisk(), Random(1))
-    full = replace(world, open_tree=lambda path, on_full, create: FullTree(world.open_tree(path, on_full, create)))
+    environment = fake_environment(reactor, MemoryDisk(), Random(1))
+    full = replace(environment, open_tree=lambda path, on_full, create: FullTree(environment.open_tree(path, on_full, create)))
     config = load_broker_config(parse_overrides(["listeners=PLAINTEXT://127.0.0.1:0", "log.dirs=/data", "broker.id=1"], {}))
     outcome: list[object] = []
     Broker(config, full, ["/data"], outcome.append).start().addBoth(outcome.append)

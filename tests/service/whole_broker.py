@@ -12,8 +12,8 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from simulation.workers import SimulatedWorkers
+from tests.support.fakes.environment import fake_environment
 from tests.support.fakes.reactor import FakeReactor
-from tests.support.fakes.world import fake_world
 from txbroker.broker.components import Components
 from txbroker.broker.service import Broker
 from txbroker.cluster.topics import NewTopic
@@ -34,10 +34,10 @@ class WholeBroker:
         def open_tree(path: str, on_full: Any, create: bool) -> Any:
             return open_sqlite_tree(path, worker=workers.in_worker, on_full=on_full, create=create)
 
-        world = replace(fake_world(self.reactor, OsDisk(), Random(1)), open_tree=open_tree)
+        environment = replace(fake_environment(self.reactor, OsDisk(), Random(1)), open_tree=open_tree)
         paths = [str(path) for path in directories]
         settings = ["listeners=PLAINTEXT://127.0.0.1:0", f"log.dirs={','.join(paths)}", "broker.id=1", *overrides]
-        self.broker = Broker(load_broker_config(parse_overrides(settings, {})), world, paths, self._fatal)
+        self.broker = Broker(load_broker_config(parse_overrides(settings, {})), environment, paths, self._fatal)
         self.result(self.broker.start())
         self.advance(1)
 

@@ -105,7 +105,7 @@ class CannotStop(FirstBroker):
 
 class EndsItself(FirstBroker):
     def does(self, broker: Broker) -> None:
-        broker._world.reactor.callLater(2.0, broker._fail, "a defect of the broker")
+        broker._environment.reactor.callLater(2.0, broker._fail, "a defect of the broker")
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_a_start_or_stop_that_fails_is_found(monkeypatch: pytest.MonkeyPatch, br
 
 class ReportsALackOfSpace(FirstBroker):
     def does(self, broker: Broker) -> None:
-        broker._world.reactor.callLater(5.5, logging.getLogger("txbroker").error, "No space left on device")
+        broker._environment.reactor.callLater(5.5, logging.getLogger("txbroker").error, "No space left on device")
 
 
 FULL = Fault(0.1, "full", 0, 0.5, 0.5)

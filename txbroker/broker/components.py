@@ -14,6 +14,7 @@ from txbroker.api.registry import Registry
 from txbroker.broker import first_topics
 from txbroker.broker.connections import Connections
 from txbroker.broker.coordinator_components import CoordinatorComponents
+from txbroker.broker.environment import Environment
 from txbroker.broker.event_wiring import EventWiring
 from txbroker.broker.handlers import HandlerDependencies, build_registry, register_for_cluster
 from txbroker.broker.identity import BrokerIdentity, is_clustered
@@ -22,7 +23,6 @@ from txbroker.broker.log_components import LogComponents
 from txbroker.broker.replica_components import ReplicaComponents
 from txbroker.broker.replication import leader_quota
 from txbroker.broker.topic_components import TopicComponents
-from txbroker.broker.world import World
 from txbroker.client_quotas.quotas import ClientQuotas
 from txbroker.clock import Clock
 from txbroker.cluster.config_store import ConfigAdmin, ConfigWatcher
@@ -71,7 +71,7 @@ class Components:
 
     def __init__(
         self,
-        world: World,
+        environment: Environment,
         actions: ActionQueue,
         config: BrokerConfig,
         identity: BrokerIdentity,
@@ -85,25 +85,25 @@ class Components:
     ) -> None:
         self._config = config
         self._identity = identity
-        self._now_ms = world.now_ms
+        self._now_ms = environment.now_ms
         self._actions = actions
         self._controller: Controller | None = None
         broker_id, image = identity.broker_id, ClusterImage()
         self.image = image
-        waiting = self._purgatories = Purgatories.of(world.reactor)
-        connections = self._connections = Connections(broker_id, config, world, inter_broker)
+        waiting = self._purgatories = Purgatories.of(environment.reactor)
+        connections = self._connections = Connections(broker_id, config, environment, inter_broker)
         # The controller then sends all roles again: by the answers it knows which replicas are offline.
-        reports = LogDirReports(tree, broker_id, world.reactor, world.random.random)
+        reports = LogDirReports(tree, broker_id, environment.reactor, environment.random.random)
         wiring = EventWiring(actions, waiting.produce, waiting.fetch, waiting.deletes, directory_lost=reports.report, fatal=fatal)
         replicas = self._replicas = ReplicaComponents(
-            world, config, broker_id, tree, image, directories, configs, connections, inter_broker, wiring, self._image_changed,
+            environment, config, broker_id, tree, image, directories, configs, connections, inter_broker, wiring, self._image_changed,
             reports.report,
         )  # fmt: skip
         coordinators = self._coordinators = CoordinatorComponents(
-            world, config, broker_id, tree, image, replicas.replicas, connections, inter_broker, waiting.produce
+            environment, config, broker_id, tree, image, replicas.replicas, connections, inter_broker, waiting.produce
         )
-        topics = self._topics = TopicComponents(world, config, tree, image, waiting.topics, self.suspected)
-        logs = self._logs = LogComponents(world, config, directories, replicas.replicas)
+        topics = self._topics = TopicComponents(environment, config, tree, image, waiting.topics, self.suspected)
+        logs = self._logs = LogComponents(environment, config, directories, replicas.replicas)
         wiring.wire(
             replicas.replicas, coordinators.groups, coordinators.transactions, replicas.sessions, replicas.isr_requests, replicas.fetchers
         )
@@ -133,13 +133,13 @@ class Components:
                 produce=waiting.produce,
                 fetch=waiting.fetch,
                 deletes=waiting.deletes,
-                leader_quota=leader_quota(config, world.monotonic_s),
+                leader_quota=leader_quota(config, environment.monotonic_s),
                 quotas=quotas,
                 next_producer_id=coordinators.next_producer_id,
-                monotonic_s=world.monotonic_s,
-                now_ms=world.now_ms,
+                monotonic_s=environment.monotonic_s,
+                now_ms=environment.now_ms,
             ),
-            None if world.instruments is None else world.monotonic_s,
+            None if environment.instruments is None else environment.monotonic_s,
         )
         if is_clustered(config):
             register_for_cluster(

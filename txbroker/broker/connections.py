@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from txbroker.broker.world import World
+from txbroker.broker.environment import Environment
 from txbroker.config.resolve import BrokerConfig
 from txbroker.peers.broker_link import BrokerLink, Link
 from txbroker.peers.peer_channel import OwnLink, PeerChannel, Unaddressed
@@ -33,11 +33,11 @@ class Address(Protocol):
 class Connections:
     """The settings and the environment that all of them share."""
 
-    def __init__(self, broker_id: int, config: BrokerConfig, world: World, listener: str) -> None:
+    def __init__(self, broker_id: int, config: BrokerConfig, environment: Environment, listener: str) -> None:
         """`listener`: the name of the inter-broker listener."""
         self._broker_id = broker_id
         self._config = config
-        self._world = world
+        self._environment = environment
         self._listener = listener
 
     def open(
@@ -50,7 +50,7 @@ class Connections:
         settings = ClientSettings(client_id, in_flight_max=in_flight_max)
         if response_bytes_max is not None:
             settings = settings._replace(response_bytes_max=response_bytes_max)
-        return TwistedConnection(address.host, address.port, self._world.reactor, self._world.random.random, settings)
+        return TwistedConnection(address.host, address.port, self._environment.reactor, self._environment.random.random, settings)
 
     def link(self, address: Address) -> BrokerLink:
         """For requests between a broker and the controller. As in Kafka, the client id is this broker's id."""
@@ -59,7 +59,7 @@ class Connections:
     def marker_channel(self, destination: Destination) -> PeerChannel:
         """A transaction coordinator's way to another broker."""
         link = self.link(destination)
-        return PeerChannel(destination.broker_id, link, self._world.reactor, self._world.random.random)
+        return PeerChannel(destination.broker_id, link, self._environment.reactor, self._environment.random.random)
 
     def channel(self, broker_id: int, broker: LiveBroker, own: OwnBroker) -> Channel:
         """The controller's way to a broker; `own` is this one."""
@@ -71,4 +71,4 @@ class Connections:
             return Unaddressed(broker_id, self._listener)
         else:
             link = self.link(endpoint)
-        return PeerChannel(broker_id, link, self._world.reactor, self._world.random.random)
+        return PeerChannel(broker_id, link, self._environment.reactor, self._environment.random.random)

@@ -11,11 +11,11 @@ from txbroker.api.transaction_requests import AddPartitionsToTxnHandler
 from txbroker.api.write_txn_markers import WriteTxnMarkersHandler
 from txbroker.broker import internal_topics, settings
 from txbroker.broker.connections import Connections
+from txbroker.broker.environment import Environment
 from txbroker.broker.identity import is_clustered
 from txbroker.broker.marker_channels import MarkerChannels
 from txbroker.broker.transaction_coordinators import TransactionCoordinators
 from txbroker.broker.transaction_level import TransactionLevel
-from txbroker.broker.world import World
 from txbroker.cluster.image import ClusterImage, ImageChanges
 from txbroker.cluster.producer_ids import ProducerIds, allocate_block
 from txbroker.cluster.replicas import Replicas
@@ -36,7 +36,7 @@ class CoordinatorComponents:
 
     def __init__(
         self,
-        world: World,
+        environment: Environment,
         config: BrokerConfig,
         broker_id: int,
         tree: Tree,
@@ -48,22 +48,23 @@ class CoordinatorComponents:
     ) -> None:
         """`inter_broker`: the name of the inter-broker listener. `appends`: where records wait for the in-sync replicas."""
         self.groups = GroupCoordinator(
-            world.reactor,
-            world.now_ms,
-            internal_topics.offsets_log(config, replicas, appends, world.in_worker),
+            environment.reactor,
+            environment.now_ms,
+            internal_topics.offsets_log(config, replicas, appends, environment.in_worker),
             settings.group_config(config),
             lambda: internal_topics.partition_count(image, OFFSETS_TOPIC),
-            world.unique_id,
+            environment.unique_id,
         )
         self.next_producer_id = ProducerIds(lambda: allocate_block(tree, broker_id)).next_id
-        self.markers = WriteTxnMarkersHandler(replicas, self.groups, appends, world.now_ms, config.int("request.timeout.ms"))
-        self.level = TransactionLevel(tree, image, world.reactor, world.now_ms, world.random.random, is_alone=not is_clustered(config))
+        self.markers = WriteTxnMarkersHandler(replicas, self.groups, appends, environment.now_ms, config.int("request.timeout.ms"))
+        alone = not is_clustered(config)
+        self.level = TransactionLevel(tree, image, environment.reactor, environment.now_ms, environment.random.random, is_alone=alone)
         self._marker_channels = MarkerChannels(broker_id, image, connections, inter_broker, self.markers.write)
-        self.marker_queues = MarkerQueues(world.reactor, self._marker_channels.leader, self._marker_channels.open)
+        self.marker_queues = MarkerQueues(environment.reactor, self._marker_channels.leader, self._marker_channels.open)
         self.transactions = TransactionCoordinator(
-            world.reactor,
-            world.now_ms,
-            internal_topics.transactions_log(config, replicas, appends, world.in_worker),
+            environment.reactor,
+            environment.now_ms,
+            internal_topics.transactions_log(config, replicas, appends, environment.in_worker),
             settings.transaction_config(config),
             lambda: internal_topics.partition_count(image, TRANSACTIONS_TOPIC),
             self.next_producer_id,
@@ -72,7 +73,7 @@ class CoordinatorComponents:
         self.adding = AddPartitionsToTxnHandler(self.transactions, image)
         self._others = TransactionCoordinators(broker_id, image, connections, inter_broker, self.adding.add)
         self.verifier = TransactionVerifier(
-            self._others, world.reactor, lambda: config.boolean("transaction.partition.verification.enable")
+            self._others, environment.reactor, lambda: config.boolean("transaction.partition.verification.enable")
         )
 
     def start(self) -> None:

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
+from txbroker.broker.environment import Environment
 from txbroker.broker.stored_identity import check_replicas, is_incomplete
-from txbroker.broker.world import World
 from txbroker.cluster import broker_ids, node_paths
 from txbroker.cluster.tree.interface import Tree
 from txbroker.cluster.tree.sqlite import FILE_NAME, remedy_without_metadata
@@ -33,24 +33,24 @@ class BrokerIdentity(NamedTuple):
     cluster_id: str
 
 
-async def open_tree(world: World, config: BrokerConfig, directories: LogDirectories) -> Tree:
+async def open_tree(environment: Environment, config: BrokerConfig, directories: LogDirectories) -> Tree:
     """Open the metadata tree: that of ZooKeeper, of the server of this machine's brokers, or of a file in a log directory. StartError."""
     socket = config.optional_text("txbroker.metadata.socket")
     if socket:
         from txbroker.cluster.tree.served_tree import open_served_tree  # a broker alone does not import them
         from txbroker.cluster.tree.session_tree import SessionTree
 
-        open_session = partial(open_served_tree, socket, world.reactor, world.random.random, timeout_s=CONNECT_S)
-        return SessionTree(await open_session(), open_session, lambda: None, world.reactor, None, world.random.random)
+        open_session = partial(open_served_tree, socket, environment.reactor, environment.random.random, timeout_s=CONNECT_S)
+        return SessionTree(await open_session(), open_session, lambda: None, environment.reactor, None, environment.random.random)
     if is_clustered(config):
         from txbroker.broker.zookeeper_sessions import open_zookeeper  # a broker alone does not import kazoo
 
-        _refuse_metadata_file(world.disk, directories.online())
-        return await open_zookeeper(world, config, directories)
+        _refuse_metadata_file(environment.disk, directories.online())
+        return await open_zookeeper(environment, config, directories)
     online = directories.online()
-    path = metadata_file(world.disk, online, directories.offline())
-    has_logs = any(first_log(world.disk, directory) is not None for directory in online)
-    return world.open_tree(path, lambda: directories.found_full(posixpath.dirname(path)), not has_logs)
+    path = metadata_file(environment.disk, online, directories.offline())
+    has_logs = any(first_log(environment.disk, directory) is not None for directory in online)
+    return environment.open_tree(path, lambda: directories.found_full(posixpath.dirname(path)), not has_logs)
 
 
 def is_clustered(config: BrokerConfig) -> bool:
@@ -107,7 +107,7 @@ def _refuse_logs(disk: Disk, online: Sequence[str], empty: str) -> None:
 
 
 async def identify(
-    world: World, config: BrokerConfig, tree: Tree, directories: LogDirectories, stored: Identity, new_cluster_id: str | None
+    environment: Environment, config: BrokerConfig, tree: Tree, directories: LogDirectories, stored: Identity, new_cluster_id: str | None
 ) -> BrokerIdentity:
     """Find the ids that are configured, stored or generated, and store them where they are missing. StartError if they conflict.
 
@@ -122,7 +122,7 @@ async def identify(
             )
         raise StartError(f"{belongs} the metadata file {FILE_NAME} is new: restore it from a backup, or choose another log.dirs")
     await broker_ids.create_structure(tree)
-    cluster_id = await broker_ids.cluster_id(tree, lambda: stored.cluster_id or new_cluster_id or id_to_text(world.random_bytes(16)))
+    cluster_id = await broker_ids.cluster_id(tree, lambda: stored.cluster_id or new_cluster_id or id_to_text(environment.random_bytes(16)))
     if new_cluster_id is not None and new_cluster_id != cluster_id:
         log.warning("ignoring CLUSTER_ID=%s: the data in log.dirs belongs to cluster %s", new_cluster_id, cluster_id)
     if not is_clustered(config) and is_incomplete(stored):

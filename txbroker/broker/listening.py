@@ -9,7 +9,7 @@ from twisted.internet.error import CannotListenError
 
 from txbroker.action_queue import ActionQueue
 from txbroker.broker import settings
-from txbroker.broker.world import World
+from txbroker.broker.environment import Environment
 from txbroker.cluster.node_data import RegisteredEndpoint
 from txbroker.config.listeners import Listener as ConfiguredListener
 from txbroker.config.listeners import Listeners
@@ -23,12 +23,12 @@ from txbroker.transport.ports import SocketPorts
 class Listening:
     """All listeners of one broker, and their advertised addresses."""
 
-    def __init__(self, config: BrokerConfig, world: World, actions: ActionQueue, listeners: Listeners) -> None:
+    def __init__(self, config: BrokerConfig, environment: Environment, actions: ActionQueue, listeners: Listeners) -> None:
         self._config = config
-        self._world = world
+        self._environment = environment
         self._listeners = listeners
-        make = world.ports or SocketPorts
-        self.ports: Ports = make(world.reactor, settings.limits(config), world.in_worker, actions)
+        make = environment.ports or SocketPorts
+        self.ports: Ports = make(environment.reactor, settings.limits(config), environment.in_worker, actions)
         self.bound: dict[str, tuple[str, int]] = {}  # listener name -> host and actual port
 
     def check(self) -> None:
@@ -71,7 +71,7 @@ class Listening:
             if advertised is not None:
                 host, port = advertised.host, advertised.port or port
             elif configured.wildcard:
-                host = self._world.host_name()
+                host = self._environment.host_name()
             endpoints.append(RegisteredEndpoint(configured.name, host, port, configured.protocol))
         return tuple(endpoints)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from txbroker.broker.world import World
+from txbroker.broker.environment import Environment
 from txbroker.cluster.replicas import Replicas
 from txbroker.config.resolve import BrokerConfig
 from txbroker.log.directories import LogDirectories
@@ -15,20 +15,20 @@ from txbroker.maintenance.retention import Retention
 class LogComponents:
     """Of all log directories."""
 
-    def __init__(self, world: World, config: BrokerConfig, directories: LogDirectories, replicas: Replicas) -> None:
-        self.retention = Retention(world.reactor, directories, replicas, world.now_ms)
+    def __init__(self, environment: Environment, config: BrokerConfig, directories: LogDirectories, replicas: Replicas) -> None:
+        self.retention = Retention(environment.reactor, directories, replicas, environment.now_ms)
         self.cleaner = LogCleaner(
-            world.reactor,
+            environment.reactor,
             config,
             directories,
             replicas.high_watermark,
-            world.now_ms,
-            lambda: world.random.getrandbits(64),
-            world.cleaners,
+            environment.now_ms,
+            lambda: environment.random.getrandbits(64),
+            environment.cleaners,
             lambda topic_partition: self.retention.expire(topic_partition, lambda _: None),
         )
         self.on_demand = OnDemandMaintenance(self.cleaner, self.retention)
-        self._periodic = Periodic(world.reactor, config, directories, replicas, self.retention, world.now_ms)
+        self._periodic = Periodic(environment.reactor, config, directories, replicas, self.retention, environment.now_ms)
 
     def start(self) -> None:
         """Start the periodic work."""

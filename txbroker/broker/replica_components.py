@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from txbroker.api.fetch_sessions import FetchSessions
 from txbroker.broker.connections import Connections
+from txbroker.broker.environment import Environment
 from txbroker.broker.identity import uses_zookeeper
 from txbroker.broker.replication import FetcherLoops
-from txbroker.broker.world import World
 from txbroker.cluster.config_store import ConfigWatcher
 from txbroker.cluster.controller.controller import Controller
 from txbroker.cluster.fetcher_loop import Fetchers
@@ -31,7 +31,7 @@ class ReplicaComponents:
 
     def __init__(
         self,
-        world: World,
+        environment: Environment,
         config: BrokerConfig,
         broker_id: int,
         tree: Tree,
@@ -46,27 +46,27 @@ class ReplicaComponents:
     ) -> None:
         """`inter_broker`: the name of the inter-broker listener. `directory_lost`: notifies the controller of an offline directory."""
         self.replicas = Replicas(
-            broker_id, directories, image, observer, world.monotonic_s, lambda: config.int("replica.lag.time.max.ms") / 1000
+            broker_id, directories, image, observer, environment.monotonic_s, lambda: config.int("replica.lag.time.max.ms") / 1000
         )
-        self.sessions = FetchSessions(config.int("max.incremental.fetch.session.cache.slots"), lambda: world.random.getrandbits(31))
-        self.isr_requests = IsrRequests(broker_id, world.reactor)
+        self.sessions = FetchSessions(config.int("max.incremental.fetch.session.cache.slots"), lambda: environment.random.getrandbits(31))
+        self.isr_requests = IsrRequests(broker_id, environment.reactor)
         self.own = OwnBroker(
             self.replicas,
             image,
             configs,
-            world.now_ms,
+            environment.now_ms,
             image_changed,
-            world.reactor,
+            environment.reactor,
             lambda: self.isr_requests.broker_epoch,
             directory_lost,
-            world.replicas_changed,
+            environment.replicas_changed,
         )
         self.to_controller = ControllerChannel(broker_id, image, lambda: self.replicas.controller_epoch, inter_broker, connections.link)
-        self.fetchers = Fetchers(FetcherLoops(broker_id, config, image, world, self.isr_requests, connections, inter_broker))
-        self.watch = self._watch(world, config, broker_id, tree, image, inter_broker)
+        self.fetchers = Fetchers(FetcherLoops(broker_id, config, image, environment, self.isr_requests, connections, inter_broker))
+        self.watch = self._watch(environment, config, broker_id, tree, image, inter_broker)
 
     def _watch(
-        self, world: World, config: BrokerConfig, broker_id: int, tree: Tree, image: ClusterImage, inter_broker: str
+        self, environment: Environment, config: BrokerConfig, broker_id: int, tree: Tree, image: ClusterImage, inter_broker: str
     ) -> ConnectionWatch | None:
         if not uses_zookeeper(config) or not config.boolean("txbroker.failover.on.connection.loss"):
             return None
@@ -74,7 +74,7 @@ class ReplicaComponents:
         from txbroker.broker.connection_watch import ConnectionWatch
         from txbroker.cluster.stepping_down import StepDown
 
-        return ConnectionWatch(broker_id, image, inter_broker, world.reactor, tree, StepDown(self.replicas, self.own, image, tree))
+        return ConnectionWatch(broker_id, image, inter_broker, environment.reactor, tree, StepDown(self.replicas, self.own, image, tree))
 
     def registered(self, broker_epoch: int, controller: Controller) -> None:
         """This broker is registered, and `controller` is about to run for election in the same session."""

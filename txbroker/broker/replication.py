@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from txbroker.broker.connections import Connections
-from txbroker.broker.world import World
+from txbroker.broker.environment import Environment
 from txbroker.cluster.fetcher_loop import IN_FLIGHT_MAX, FetcherLoop, Link
 from txbroker.cluster.image import ClusterImage
 from txbroker.cluster.isr_requests import IsrRequests
@@ -50,17 +50,17 @@ class FetcherLoops:
         broker_id: int,
         config: BrokerConfig,
         image: ClusterImage,
-        world: World,
+        environment: Environment,
         registered: IsrRequests,
         connections: Connections,
         listener: str,
     ) -> None:
         """`registered` knows this broker's epoch. `listener`: the name of the inter-broker listener."""
         self._broker_id = broker_id
-        self._quota = follower_quota(config, world.monotonic_s)
+        self._quota = follower_quota(config, environment.monotonic_s)
         self._config = config
         self._image = image
-        self._world = world
+        self._environment = environment
         self._registered = registered
         self._connections = connections
         self._listener = listener
@@ -81,12 +81,12 @@ class FetcherLoops:
             settings,
             quota=self._quota,
             broker_epoch=lambda: self._registered.broker_epoch,
-            monotonic_s=self._world.monotonic_s,
-            now_ms=self._world.now_ms,
+            monotonic_s=self._environment.monotonic_s,
+            now_ms=self._environment.now_ms,
         )
         timeout_s = config.int("replica.socket.timeout.ms") / 1000
         return FetcherLoop(
-            leader_id, fetcher, lambda: self._link(leader_id), self._world.reactor, timeout_s=timeout_s, backoff_s=backoff_s
+            leader_id, fetcher, lambda: self._link(leader_id), self._environment.reactor, timeout_s=timeout_s, backoff_s=backoff_s
         )
 
     def _link(self, leader_id: int) -> Link | None:

@@ -18,12 +18,12 @@ from txbroker.action_queue import ActionQueue
 from txbroker.broker import settings
 from txbroker.broker.components import Components
 from txbroker.broker.dynamic import DynamicConfigs
+from txbroker.broker.environment import Environment
 from txbroker.broker.identity import BrokerIdentity, identify, is_clustered, open_tree, uses_zookeeper
 from txbroker.broker.leaving import leave_cluster
 from txbroker.broker.listening import Listening
 from txbroker.broker.membership import Membership
 from txbroker.broker.status import Phase, Status
-from txbroker.broker.world import World
 from txbroker.client_quotas.quotas import ClientQuotas
 from txbroker.cluster import node_paths
 from txbroker.cluster.config_store import ConfigWatcher
@@ -57,7 +57,7 @@ class Broker:
     def __init__(
         self,
         config: BrokerConfig,
-        world: World,
+        environment: Environment,
         directories: Sequence[str],
         fatal: Callable[[str], None],
         *,
@@ -71,7 +71,7 @@ class Broker:
         `first_topics` are created, if they are missing, when clients are served.
         """
         self._config = config
-        self._world = world
+        self._environment = environment
         self._fatal = fatal
         self._progress = progress
         self._cluster_id = cluster_id
@@ -158,30 +158,30 @@ class Broker:
         self._undo.append((what, undo))
 
     async def _start(self) -> None:
-        config, world = self._config, self._world
+        config, environment = self._config, self._environment
         metrics = self._open_metrics()
-        actions = ActionQueue(world.reactor.callLater)
-        listening = Listening(config, world, actions, self._listeners)
+        actions = ActionQueue(environment.reactor.callLater)
+        listening = Listening(config, environment, actions, self._listeners)
         listening.check()
         directories = self._log_directories()
         stored = directories.open()
-        tree = await self._interruptible(open_tree(world, config, directories))
+        tree = await self._interruptible(open_tree(environment, config, directories))
         self._on_stop("metadata tree", tree.close)
-        identity = await identify(world, config, tree, directories, stored, self._cluster_id)
+        identity = await identify(environment, config, tree, directories, stored, self._cluster_id)
         self.broker_id = identity.broker_id
 
         quotas = ClientQuotas(
-            world.reactor, sample_count=config.int("quota.window.num"), sample_s=config.int("quota.window.size.seconds")
+            environment.reactor, sample_count=config.int("quota.window.num"), sample_s=config.int("quota.window.size.seconds")
         )
         dynamic = DynamicConfigs(config, quotas)
-        configs = ConfigWatcher(tree, identity.broker_id, dynamic, world.reactor, world.random.random)
+        configs = ConfigWatcher(tree, identity.broker_id, dynamic, environment.reactor, environment.random.random)
         await configs.start()
         if isinstance(tree, SessionTree):
             tree.on_renewed(lambda session: self._session_renewed(session, configs))
         await self._load_logs(directories, configs, tree)
 
         components = Components(
-            world,
+            environment,
             actions,
             config,
             identity,
@@ -221,26 +221,26 @@ class Broker:
 
     def _open_metrics(self) -> MetricsEndpoint | None:
         """Open the metrics port, if configured; its modules are imported only then."""
-        instruments = self._world.instruments
+        instruments = self._environment.instruments
         if instruments is None:
             return None
         from txbroker.metrics.endpoint import MetricsEndpoint
 
-        metrics = MetricsEndpoint(self._config, self._world, instruments, self._status)
+        metrics = MetricsEndpoint(self._config, self._environment, instruments, self._status)
         self._on_stop("metrics", lambda: Deferred.fromCoroutine(metrics.stop()))
         metrics.start()
         self.metrics_url = metrics.url
         return metrics
 
     def _log_directories(self) -> LogDirectories:
-        world = self._world
+        environment = self._environment
         directories = LogDirectories(
-            world.disk,
-            world.later,
-            world.unique_id,
+            environment.disk,
+            environment.later,
+            environment.unique_id,
             self.directories,
             config_for=self._log_config,
-            random_below=world.random.randrange,
+            random_below=environment.random.randrange,
             producer_id_expiration_ms=lambda: self._config.int("producer.id.expiration.ms"),
         )
         self._status.loading = directories.loading
@@ -252,7 +252,7 @@ class Broker:
 
     def _close(self, directories: LogDirectories) -> Deferred[None]:
         directories.hold()
-        return self._world.in_worker(lambda: directories.close(self._world.run_all))
+        return self._environment.in_worker(lambda: directories.close(self._environment.run_all))
 
     def _log_config(self, topic: str) -> LogConfig:
         made = topic_settings(self._config, self._topic_overrides(topic))
@@ -262,9 +262,11 @@ class Broker:
         self._topic_overrides = configs.topic
         for refused in (await configs.load_topics(await tree.children(node_paths.TOPICS))).values():
             raise refused  # the default retention could delete the records of the topic
-        world = self._world
+        environment = self._environment
         self._status.phase = Phase.LOADING
-        await world.in_worker(lambda: directories.load(world.now_ms(), world.run_all, self._progress, lambda: self._interrupted))
+        await environment.in_worker(
+            lambda: directories.load(environment.now_ms(), environment.run_all, self._progress, lambda: self._interrupted)
+        )
         self._status.phase = Phase.STOPPING if self._interrupted else Phase.STARTING
 
     async def _join_cluster(self, tree: Tree, identity: BrokerIdentity, listening: Listening, components: Components) -> Controller:
@@ -275,9 +277,9 @@ class Broker:
             listener=self._listeners.inter_broker,
             open_channel=components.open_channel,
             unclean_default=lambda: self._config.boolean("unclean.leader.election.enable"),
-            now_ms=self._world.now_ms,
-            call_later=self._world.reactor.callLater,
-            random_bytes=self._world.random_bytes,
+            now_ms=self._environment.now_ms,
+            call_later=self._environment.reactor.callLater,
+            random_bytes=self._environment.random_bytes,
             balance=settings.leader_balance(self._config),
             suspected=components.suspected,
             informed=components.informed,
@@ -288,8 +290,8 @@ class Broker:
             controller,
             components.topic_admin,
             lambda epoch: components.registered(epoch, controller),
-            clock=self._world.reactor,
-            now_ms=self._world.now_ms,
+            clock=self._environment.reactor,
+            now_ms=self._environment.now_ms,
             wait_s=self._config.int("zookeeper.session.timeout.ms") / 1000 + WAIT_MARGIN_S,
         )
         self._on_stop("controller", controller.stop)
@@ -304,7 +306,7 @@ class Broker:
             return succeed(None)
         components.leave()
         image = components.image
-        return Deferred.fromCoroutine(leave_cluster(self.broker_id, epoch, ask, image, self._config, self._world.reactor))
+        return Deferred.fromCoroutine(leave_cluster(self.broker_id, epoch, ask, image, self._config, self._environment.reactor))
 
     def _fail(self, why: str) -> None:
         self._failed = True

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from txbroker.api.topic_creation import TopicCreation
 from txbroker.api.topic_waiting import TopicWaiting
 from txbroker.broker import internal_topics
-from txbroker.broker.world import World
+from txbroker.broker.environment import Environment
 from txbroker.cluster.image import ClusterImage, ImageChanges
 from txbroker.cluster.topics import TopicAdmin
 from txbroker.cluster.tree.interface import Tree
@@ -21,7 +21,7 @@ class TopicComponents:
 
     def __init__(
         self,
-        world: World,
+        environment: Environment,
         config: BrokerConfig,
         tree: Tree,
         image: ClusterImage,
@@ -35,8 +35,8 @@ class TopicComponents:
             validate_configs=lambda configs: validate_topic_configs(config, configs),
             partition_count=config.int("num.partitions"),
             replication_factor=config.int("default.replication.factor"),
-            random=world.random,
-            random_bytes=world.random_bytes,
+            random=environment.random,
+            random_bytes=environment.random_bytes,
             suspected=suspected,
         )
         self.waiting = TopicWaiting(image, purgatory, self.admin.is_deleting)

@@ -11,7 +11,7 @@ import json
 import logging
 from functools import partial
 
-from txbroker.broker.world import World
+from txbroker.broker.environment import Environment
 from txbroker.cluster.tree.kazoo_session import Credentials, KazooSession, Outage
 from txbroker.cluster.tree.session_tree import SessionCounts, SessionTree
 from txbroker.cluster.tree.zookeeper import ZooKeeperTree, open_zookeeper_tree
@@ -28,35 +28,35 @@ PASSWORD_BYTES_MAX = 100
 log = logging.getLogger("txbroker.zookeeper")
 
 
-async def open_zookeeper(world: World, config: BrokerConfig, directories: LogDirectories) -> SessionTree:
+async def open_zookeeper(environment: Environment, config: BrokerConfig, directories: LogDirectories) -> SessionTree:
     """The tree of `zookeeper.connect`; StartError. The log directories are locked."""
     counts = SessionCounts()
-    sessions = ZooKeeperSessions(world, config, directories, counts)
-    return SessionTree(await sessions.open(), sessions.open, sessions.forget, world.reactor, counts, world.random.random)
+    sessions = ZooKeeperSessions(environment, config, directories, counts)
+    return SessionTree(await sessions.open(), sessions.open, sessions.forget, environment.reactor, counts, environment.random.random)
 
 
 class ZooKeeperSessions:
     """Opens sessions one after the other."""
 
-    def __init__(self, world: World, config: BrokerConfig, directories: LogDirectories, counts: SessionCounts) -> None:
-        self._world = world
+    def __init__(self, environment: Environment, config: BrokerConfig, directories: LogDirectories, counts: SessionCounts) -> None:
+        self._environment = environment
         self._counts = counts
         self._directories = directories
         address = parse_zookeeper_address(config.text("zookeeper.connect"))
         shuffled = list(address.servers)
-        world.random.shuffle(shuffled)  # not all brokers to the same server
+        environment.random.shuffle(shuffled)  # not all brokers to the same server
         self._connect = ",".join(shuffled) + address.chroot
         self._timeout_ms = config.int("zookeeper.session.timeout.ms")
         limit = config.value("zookeeper.connection.timeout.ms")
-        self._guard = world.session_guard if config.boolean("txbroker.failover.on.process.end") else None
+        self._guard = environment.session_guard if config.boolean("txbroker.failover.on.process.end") else None
         self._tls = _tls(config)
         tls = None if self._tls is None else self._tls.context()
-        self._open_session: OpenSession = world.sessions or partial(KazooSession, tls=tls, outage=Outage())
+        self._open_session: OpenSession = environment.sessions or partial(KazooSession, tls=tls, outage=Outage())
         self._connection_timeout_ms = limit if isinstance(limit, int) else self._timeout_ms
 
     async def open(self) -> ZooKeeperTree:
         """A new session, after the end of the one before it; StartError if no server answers."""
-        threads, open_session = self._world.threads, self._open_session
+        threads, open_session = self._environment.threads, self._open_session
         assert threads is not None
         for path, credentials in self._saved().items():
             if await end_session(
@@ -82,7 +82,7 @@ class ZooKeeperSessions:
             self._guard.release()
         for path in self._paths():
             try:
-                self._world.disk.remove(path)
+                self._environment.disk.remove(path)
             except StorageError as error:
                 log.warning("%s stays: %s", path, error)
 
@@ -93,7 +93,7 @@ class ZooKeeperSessions:
         saved: dict[str, Credentials] = {}
         for path in self._paths():
             try:
-                data = self._world.disk.read(path)
+                data = self._environment.disk.read(path)
             except StorageError as error:
                 log.warning("%s is ignored: %s", path, error)
                 continue
@@ -110,7 +110,7 @@ class ZooKeeperSessions:
         data = json.dumps({"session": credentials[0], "password": credentials[1].hex()}).encode()
         for path in self._paths():
             try:
-                self._world.disk.replace(path, data, sync=False, private=True)
+                self._environment.disk.replace(path, data, sync=False, private=True)
             except StorageError as error:
                 log.warning("the ZooKeeper session is not saved, so that a start after a crash must wait for its end: %s", error)
             else:

@@ -10,8 +10,8 @@ from prometheus_client.core import Metric
 from twisted.internet.defer import Deferred
 from twisted.internet.error import CannotListenError
 
+from txbroker.broker.environment import Environment, Instruments
 from txbroker.broker.status import Status
-from txbroker.broker.world import Instruments, World
 from txbroker.config.resolve import BrokerConfig
 from txbroker.errors import StartError
 from txbroker.metrics import cleaning, groups, partitions, process, refusals, traffic, transactions
@@ -29,26 +29,26 @@ OK, UNAVAILABLE = 200, 503
 class MetricsEndpoint:
     """Serves metrics of the process, and of the broker's components once they are added."""
 
-    def __init__(self, config: BrokerConfig, world: World, instruments: Instruments, status: Status) -> None:
+    def __init__(self, config: BrokerConfig, environment: Environment, instruments: Instruments, status: Status) -> None:
         self._host = config.text("txbroker.metrics.host")
         self._port = config.int("txbroker.metrics.port")
         self._labels_max = config.int("txbroker.metrics.labels.max")
-        self._world = world
+        self._environment = environment
         self._instruments = instruments
         self._status = status
         self._sources: MetricSources | None = None
-        self._load = ReactorLoad(world.reactor, world.monotonic_s, instruments.thread_cpu_s)
+        self._load = ReactorLoad(environment.reactor, environment.monotonic_s, instruments.thread_cpu_s)
         self._system = process.SystemMetrics()
-        self._scrapes = Scrapes(world.reactor, world.monotonic_s, self._collect)
+        self._scrapes = Scrapes(environment.reactor, environment.monotonic_s, self._collect)
         pages = {b"/metrics": self._metrics, b"/healthz": self._healthz, b"/readyz": self._readyz}
-        self._pages = Pages(world.reactor, pages)
+        self._pages = Pages(environment.reactor, pages)
         self._listening: Any = None
         self.address = ("", 0)
 
     def start(self) -> None:
         """Bind the port; StartError."""
         try:
-            self._listening = self._world.reactor.listenTCP(self._port, self._pages, interface=self._host)
+            self._listening = self._environment.reactor.listenTCP(self._port, self._pages, interface=self._host)
         except CannotListenError as error:
             why = error.socketError.strerror or error.socketError
             raise StartError(
@@ -91,7 +91,7 @@ class MetricsEndpoint:
         return made.addCallback(lambda parts: Answer(OK, content_type, parts))
 
     def _collect(self) -> Deferred[Iterator[Piece]]:
-        return self._world.in_worker(self._system.read).addCallback(self._pieces)
+        return self._environment.in_worker(self._system.read).addCallback(self._pieces)
 
     def _pieces(self, system: list[Metric]) -> Iterator[Piece]:
         yield from process.build()

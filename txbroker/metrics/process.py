@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector,
 from prometheus_client.core import Metric
 
 from txbroker import __version__
-from txbroker.broker.world import Instruments
+from txbroker.broker.environment import Instruments
 from txbroker.build_info import commit
 from txbroker.log.os_disk import SYNCS_KEPT
 from txbroker.metrics.families import Piece, Sample, counters, gauge, gauges, labels, quantiles, untyped

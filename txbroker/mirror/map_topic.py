@@ -20,7 +20,7 @@ from txbroker.errors import ErrorCode
 from txbroker.mirror.cluster import Cluster
 from txbroker.mirror.map_records import MapContent, Owner, Pair, owner_pair
 from txbroker.mirror.requests import create_topic, fetch, new_producer_id, produce_request, produced, records_in
-from txbroker.mirror.settings import MAP_TOPIC, World
+from txbroker.mirror.settings import MAP_TOPIC, Environment
 from txbroker.names import TopicPartition
 from txbroker.wire import entries
 from txbroker.wire.batch import BatchHeader
@@ -83,13 +83,13 @@ def _topic_of(cluster: Cluster) -> TopicLeaders:
 class MapTopic:
     """`claim` first, once; then `write`."""
 
-    def __init__(self, cluster: Cluster, name: str, run_id: str, world: World, replication_factor: int = -1) -> None:
+    def __init__(self, cluster: Cluster, name: str, run_id: str, environment: Environment, replication_factor: int = -1) -> None:
         self.content = MapContent()
         self.owner = Owner(name, run_id, -1, -1, -1)
         self._cluster = cluster
         self._replication_factor = replication_factor
-        self._reactor = world.reactor
-        self._now_ms = world.now_ms
+        self._reactor = environment.reactor
+        self._now_ms = environment.now_ms
         self._sequence = 0
         self._lock = DeferredLock()
         self._tries = RETRIES
@@ -138,9 +138,9 @@ class MapTopic:
             await self._append(part)
 
     @classmethod
-    async def append_once(cls, cluster: Cluster, world: World, pairs: Sequence[Pair]) -> None:
+    async def append_once(cls, cluster: Cluster, environment: Environment, pairs: Sequence[Pair]) -> None:
         """Write records without a producer id, which fences no run; ClientError."""
-        topic = cls(cluster, "", "", world)
+        topic = cls(cluster, "", "", environment)
         await topic._append(pairs)
 
     async def _append(self, pairs: Sequence[Pair]) -> int:

@@ -10,19 +10,19 @@ from txbroker.mirror.map_records import topic_pair
 from txbroker.mirror.map_topic import MapTopic, read_map
 from txbroker.mirror.preflight import SOURCE_KEY
 from txbroker.mirror.requests import alter_topic, describe_topics
-from txbroker.mirror.settings import World
+from txbroker.mirror.settings import Environment
 
 
 class NotACopy(Exception):
     """A topic that no mirror copies to."""
 
 
-async def promote(target: Sequence[tuple[str, int]], topics: Sequence[str], world: World) -> list[str]:
+async def promote(target: Sequence[tuple[str, int]], topics: Sequence[str], environment: Environment) -> list[str]:
     """Promote topics, after all of them were checked; a line about each. NotACopy, ClientError, CorruptRecords."""
-    cluster = Cluster("target", target, world.reactor, world.chance)
+    cluster = Cluster("target", target, environment.reactor, environment.chance)
     try:
         await cluster.begin()
-        content, _ = await read_map(cluster, world.reactor)
+        content, _ = await read_map(cluster, environment.reactor)
         for topic in topics:
             if not content.copies(topic):
                 raise NotACopy(f"{topic} is not a copy that a mirror made, or was promoted before; see `txbroker mirror --help`")
@@ -30,7 +30,7 @@ async def promote(target: Sequence[tuple[str, int]], topics: Sequence[str], worl
         done: list[str] = []
         for topic in topics:
             for source, mark in content.copies(topic):
-                await MapTopic.append_once(cluster, world, [topic_pair(source, topic, replace(mark, promoted=True))])
+                await MapTopic.append_once(cluster, environment, [topic_pair(source, topic, replace(mark, promoted=True))])
             if configs[topic].values.get(SOURCE_KEY):
                 await alter_topic(cluster, topic, SOURCE_KEY, None)
             done.append(f"{topic}: promoted; producers may write to it")

@@ -19,7 +19,7 @@ from txbroker.mirror.batches import Rules, prepare
 from txbroker.mirror.cluster import DATA, READ_COMMITTED, Cluster
 from txbroker.mirror.partition import PartitionCopy, State
 from txbroker.mirror.requests import Wanted, fetch_request, fetched, records_in
-from txbroker.mirror.settings import MirrorSettings, World
+from txbroker.mirror.settings import Environment, MirrorSettings
 from txbroker.names import TopicPartition
 from txbroker.wire.messages.fetch import FetchResponse, PartitionData
 
@@ -37,7 +37,7 @@ class SourceReader:
         self,
         cluster: Cluster,
         settings: MirrorSettings,
-        world: World,
+        environment: Environment,
         partitions: Mapping[TopicPartition, PartitionCopy],
         rules: Callable[[str], Rules],
         taken: Callable[[Collection[PartitionCopy]], None],
@@ -46,7 +46,7 @@ class SourceReader:
         self.problem = ""
         self._cluster = cluster
         self._settings = settings
-        self._world = world
+        self._environment = environment
         self._partitions = partitions
         self._rules = rules
         self._taken = taken
@@ -86,7 +86,7 @@ class SourceReader:
                 if not self.problem:
                     log.warning("%s; trying again", error)
                 self.problem = str(error)
-                await deferLater(self._world.reactor, RETRY_S)
+                await deferLater(self._environment.reactor, RETRY_S)
                 await self._refresh()
             except CancelledError:
                 raise
@@ -94,7 +94,7 @@ class SourceReader:
                 log.exception("internal error while fetching")
                 for copy in partitions:
                     self._failed(copy, None, "internal error while fetching; see the log")
-                await deferLater(self._world.reactor, RETRY_S)
+                await deferLater(self._environment.reactor, RETRY_S)
 
     async def _refresh(self) -> None:
         try:

@@ -18,7 +18,7 @@ from txbroker.mirror.map_topic import Fenced, MapTopic
 from txbroker.mirror.partition import PartitionCopy, State
 from txbroker.mirror.reading import SourceReader
 from txbroker.mirror.resume import MustStop, Resuming
-from txbroker.mirror.settings import MAP_TOPIC, MirrorSettings, World
+from txbroker.mirror.settings import MAP_TOPIC, Environment, MirrorSettings
 from txbroker.mirror.topics import Refused, Topics
 from txbroker.mirror.writing import TargetWriter
 from txbroker.names import amount
@@ -50,21 +50,21 @@ class MirrorFailed(Exception):
 class Mirror:
     """`run` once. `stop` ends it, after what is in flight."""
 
-    def __init__(self, settings: MirrorSettings, world: World) -> None:
-        self.source = Cluster("source", settings.source, world.reactor, world.chance)
-        self.target = Cluster("target", settings.target, world.reactor, world.chance)
+    def __init__(self, settings: MirrorSettings, environment: Environment) -> None:
+        self.source = Cluster("source", settings.source, environment.reactor, environment.chance)
+        self.target = Cluster("target", settings.target, environment.reactor, environment.chance)
         self.settings = settings
-        self._world = world
-        self._reactor = world.reactor
-        self._map_topic = MapTopic(self.target, settings.name, settings.run_id, world, settings.replication_factor)
-        self.topics = Topics(self.source, self.target, self._map_topic, settings, world.reactor)
+        self._environment = environment
+        self._reactor = environment.reactor
+        self._map_topic = MapTopic(self.target, settings.name, settings.run_id, environment, settings.replication_factor)
+        self.topics = Topics(self.source, self.target, self._map_topic, settings, environment.reactor)
         topics = self.topics
-        self.reader = SourceReader(self.source, settings, world, topics.partitions, topics.rules, self._taken, self._failed)
+        self.reader = SourceReader(self.source, settings, environment, topics.partitions, topics.rules, self._taken, self._failed)
         self.writer = TargetWriter(self.target, settings, self.reader.wake, self._failed, self._settled)
-        self._resuming = Resuming(self.source, self.target, self._map_topic, settings, self.topics.rules, world.reactor)
+        self._resuming = Resuming(self.source, self.target, self._map_topic, settings, self.topics.rules, environment.reactor)
         self.groups: GroupOffsets | None = None
         if settings.groups is not None:
-            self.groups = GroupOffsets(self.source, self.target, settings.groups, topics.partitions, world.reactor)
+            self.groups = GroupOffsets(self.source, self.target, settings.groups, topics.partitions, environment.reactor)
         self._resume_few = DeferredSemaphore(RESUMED_AT_ONCE)
         self._resumes: set[PartitionCopy] = set()
         self._logged: dict[PartitionCopy, str] = {}

@@ -12,7 +12,7 @@ MAP_TOPIC = "__txbroker_mirror"
 DEFAULT_NAME = "mirror"
 
 
-class World(NamedTuple):
+class Environment(NamedTuple):
     """The reactor with its monotonic clock, random numbers from 0 to 1, and the wall clock."""
 
     reactor: Any

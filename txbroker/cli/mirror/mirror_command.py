@@ -16,7 +16,7 @@ from txbroker.cli.mirror import promote_command
 from txbroker.console.addresses import addresses
 from txbroker.console.failures import DONE, FAILED, USAGE, BadUsage, complain, complain_as_json, warn
 from txbroker.log_output import FORMATS, TEXT, parse_levels, write_log
-from txbroker.mirror.settings import DEFAULT_NAME, MirrorSettings, World
+from txbroker.mirror.settings import DEFAULT_NAME, Environment, MirrorSettings
 from txbroker.names import amount
 
 log = logging.getLogger("txbroker.mirror")
@@ -84,7 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
     write_log(sys.stderr, arguments.log_format, parse_levels([]))
     log_twisted()
     reactor = monotonic_reactor()
-    mirror = Mirror(chosen, World(reactor, random.random, lambda: time.time_ns() // 1_000_000))
+    mirror = Mirror(chosen, Environment(reactor, random.random, lambda: time.time_ns() // 1_000_000))
     status = Status(mirror, reactor.seconds())
     problems: list[Exception] = []
 

@@ -35,17 +35,17 @@ def run(arguments: argparse.Namespace) -> int:
     from twisted.internet.defer import Deferred
 
     from txbroker.mirror.promotion import NotACopy, promote
-    from txbroker.mirror.settings import World
+    from txbroker.mirror.settings import Environment
     from txbroker.tap import monotonic_reactor
 
     reactor = monotonic_reactor()
-    world = World(reactor, random.random, lambda: time.time_ns() // 1_000_000)
+    environment = Environment(reactor, random.random, lambda: time.time_ns() // 1_000_000)
     outcome: list[Any] = []
 
     target = addresses(arguments.promoted_target, "--to")
 
     def start() -> None:
-        done = Deferred.fromCoroutine(promote(target, arguments.promoted, world))
+        done = Deferred.fromCoroutine(promote(target, arguments.promoted, environment))
         done.addBoth(outcome.append).addBoth(lambda _: reactor.stop())
 
     if not all(arguments.promoted):

@@ -1,4 +1,4 @@
-"""Everything that a broker takes from its environment. `tap.py` makes the real one; tests make their own."""
+"""Everything that a broker takes from outside. `tap.py` makes the real one; tests make their own."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Instruments:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class World:
+class Environment:
     """The reactor, threads, the disk, the clocks and chance.
 
     `monotonic_s` is the clock of durations and deadlines; `reactor.seconds` and `reactor.callLater` use the same one. `now_ms` is the

@@ -1,4 +1,4 @@
-"""The world of the Twisted service and that of fakes make the same promises, and a broker starts and stops in both."""
+"""The environment of the Twisted service and that of fakes make the same promises, and a broker starts and stops in both."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from simulation.memory_disk import MemoryDisk
-from tests.fakes.service_world import ServiceWorld
+from tests.fakes.service_environment import ServiceEnvironment
+from tests.support.fakes.environment import fake_environment
 from tests.support.fakes.reactor import FakeReactor
-from tests.support.fakes.world import fake_world
 from tests.support.running_reactor import RunningReactor
+from txbroker.broker.environment import Environment
 from txbroker.broker.service import Broker
-from txbroker.broker.world import World
 from txbroker.config.load import load_broker_config
 from txbroker.config.properties import parse_overrides
 from txbroker.tap import monotonic_reactor
 
 
 class Surroundings(Protocol):
-    """A world, a directory of its disk, and ways to wait for what happens in it and to end it."""
+    """An environment, a directory of its disk, and ways to wait for what happens in it and to end it."""
 
-    world: World
+    environment: Environment
     directory: str
 
     def until(self, condition: Callable[[], Any], what: str) -> None: ...
@@ -44,7 +44,7 @@ class Surroundings(Protocol):
 
 
 class OfService:
-    """The world of `tap.py`, also with its monotonic clock."""
+    """The environment of `tap.py`, also with its monotonic clock."""
 
     def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         running = RunningReactor()
@@ -52,8 +52,8 @@ class OfService:
             patch.setitem(sys.modules, "twisted.internet.reactor", running.reactor)
             patch.setattr(twisted.internet, "reactor", running.reactor, raising=False)
             assert monotonic_reactor() is running.reactor
-        self._service = ServiceWorld(running)
-        self.world = self._service.world
+        self._service = ServiceEnvironment(running)
+        self.environment = self._service.environment
         self.directory = str(directory)
         self.until = running.until
         self.turns = running.turns
@@ -62,13 +62,13 @@ class OfService:
 
 
 class OfFakes:
-    """The world of tests."""
+    """The environment of tests."""
 
     def __init__(self) -> None:
         self._reactor = FakeReactor()
-        self.world = fake_world(self._reactor, MemoryDisk(), Random(1))
+        self.environment = fake_environment(self._reactor, MemoryDisk(), Random(1))
         self.directory = "/data"
-        self.world.disk.make_directory(self.directory)
+        self.environment.disk.make_directory(self.directory)
         self.stop = self._reactor.stop
 
     def until(self, condition: Callable[[], Any], what: str) -> None:
@@ -104,31 +104,31 @@ def result(surroundings: Surroundings, deferred: Deferred[Any]) -> Any:
 
 
 def test_the_reactor_has_the_monotonic_clock(surroundings: Surroundings) -> None:
-    world = surroundings.world
+    environment = surroundings.environment
     read: list[float] = []
 
     def call(due_s: float) -> None:
-        assert world.monotonic_s() >= due_s
-        read.extend((world.monotonic_s(), world.reactor.seconds(), world.monotonic_s()))
+        assert environment.monotonic_s() >= due_s
+        read.extend((environment.monotonic_s(), environment.reactor.seconds(), environment.monotonic_s()))
 
     for _ in range(20):
-        read.extend((world.reactor.seconds(), world.monotonic_s()))
-        world.reactor.callLater(0.01, call, world.monotonic_s() + 0.01)
+        read.extend((environment.reactor.seconds(), environment.monotonic_s()))
+        environment.reactor.callLater(0.01, call, environment.monotonic_s() + 0.01)
     surroundings.until(lambda: len(read) == 100, "all calls are made")
     assert read == sorted(read), "both are the same clock, and it never goes back"
 
 
 def test_the_wall_clock_counts_milliseconds_since_1970(surroundings: Surroundings) -> None:
-    now_ms = surroundings.world.now_ms()
+    now_ms = surroundings.environment.now_ms()
     assert isinstance(now_ms, int)
     assert 2020 < 1970 + now_ms / 1000 / 3600 / 24 / 365.25 < 2100
 
 
 def test_the_clock_of_durations_does_not_follow_the_wall_clock(surroundings: Surroundings, monkeypatch: pytest.MonkeyPatch) -> None:
-    world = surroundings.world
+    environment = surroundings.environment
     made: list[float] = []
-    world.reactor.callLater(0.01, lambda: made.append(world.monotonic_s()))
-    before_s = world.monotonic_s()
+    environment.reactor.callLater(0.01, lambda: made.append(environment.monotonic_s()))
+    before_s = environment.monotonic_s()
     monkeypatch.setattr(time, "time", lambda: 0.0)
     monkeypatch.setattr(time, "time_ns", lambda: 0)
     surroundings.until(lambda: made, "the call is made")
@@ -136,48 +136,48 @@ def test_the_clock_of_durations_does_not_follow_the_wall_clock(surroundings: Sur
 
 
 def test_random_numbers(surroundings: Surroundings) -> None:
-    world = surroundings.world
-    assert all(0 <= world.random.random() < 1 for _ in range(100))
-    assert len({world.random.randrange(10**9) for _ in range(100)}) > 90
-    assert [len(world.random_bytes(length)) for length in (0, 1, 16, 100)] == [0, 1, 16, 100]
-    ids = {world.unique_id() for _ in range(100)}
+    environment = surroundings.environment
+    assert all(0 <= environment.random.random() < 1 for _ in range(100))
+    assert len({environment.random.randrange(10**9) for _ in range(100)}) > 90
+    assert [len(environment.random_bytes(length)) for length in (0, 1, 16, 100)] == [0, 1, 16, 100]
+    ids = {environment.unique_id() for _ in range(100)}
     assert len(ids) == 100
     assert all(len(bytes.fromhex(unique)) == 16 for unique in ids)
 
 
 def test_the_host_has_a_name(surroundings: Surroundings) -> None:
-    name = surroundings.world.host_name()
+    name = surroundings.environment.host_name()
     assert name and isinstance(name, str)
 
 
 def test_workers_use_the_disk(surroundings: Surroundings) -> None:
-    world, path = surroundings.world, f"{surroundings.directory}/file"
-    result(surroundings, world.in_worker(partial(world.disk.write, path, b"written")))
-    assert result(surroundings, world.in_worker(partial(world.disk.read, path))) == b"written"
+    environment, path = surroundings.environment, f"{surroundings.directory}/file"
+    result(surroundings, environment.in_worker(partial(environment.disk.write, path, b"written")))
+    assert result(surroundings, environment.in_worker(partial(environment.disk.read, path))) == b"written"
     removed: list[bool] = []
-    world.later(0, partial(world.disk.remove, path), lambda: removed.append(True))
+    environment.later(0, partial(environment.disk.remove, path), lambda: removed.append(True))
     assert removed == []
     surroundings.until(lambda: removed, "the file is removed")
-    assert world.disk.read(path) is None
+    assert environment.disk.read(path) is None
 
 
 def test_a_worker_runs_all_jobs(surroundings: Surroundings) -> None:
     """As the broker does with the logs of its directories."""
-    world = surroundings.world
+    environment = surroundings.environment
     runs: list[int] = []
     jobs = {"/a": [partial(runs.append, 1), partial(runs.append, 2)], "/b": [partial(runs.append, 3)]}
-    result(surroundings, world.in_worker(partial(world.run_all, jobs)))
+    result(surroundings, environment.in_worker(partial(environment.run_all, jobs)))
     assert sorted(runs) == [1, 2, 3]
 
 
 def test_the_tree_survives_its_session(surroundings: Surroundings) -> None:
-    world, path = surroundings.world, f"{surroundings.directory}/metadata"
+    environment, path = surroundings.environment, f"{surroundings.directory}/metadata"
     full: list[bool] = []
-    tree = world.open_tree(path, lambda: full.append(True), True)
+    tree = environment.open_tree(path, lambda: full.append(True), True)
     assert result(surroundings, tree.create("/topic", b"data")) == "/topic"
     result(surroundings, tree.create("/broker", b"", ephemeral=True))
     result(surroundings, tree.close())
-    again = world.open_tree(path, lambda: full.append(True), True)
+    again = environment.open_tree(path, lambda: full.append(True), True)
     data, _ = result(surroundings, again.get("/topic"))
     assert data == b"data"
     assert result(surroundings, again.exists("/broker")) is None
@@ -186,37 +186,37 @@ def test_the_tree_survives_its_session(surroundings: Surroundings) -> None:
 
 
 def test_the_number_of_replicas_may_be_reported(surroundings: Surroundings) -> None:
-    surroundings.world.replicas_changed(5)
+    surroundings.environment.replicas_changed(5)
 
 
 def test_at_the_shutdown_waiting_jobs_run_and_waiting_calls_are_not_made(surroundings: Surroundings) -> None:
-    world = surroundings.world
+    environment = surroundings.environment
     events: list[str] = []
     for number in range(50):
-        world.in_worker(partial(events.append, f"job {number}")).addCallback(lambda _: events.append("result"))
-        world.later(0, partial(events.append, f"later {number}"), lambda: events.append("done"))
-    world.later(1000, lambda: events.append("after a delay"))
-    world.reactor.callLater(1000, events.append, "call")
+        environment.in_worker(partial(events.append, f"job {number}")).addCallback(lambda _: events.append("result"))
+        environment.later(0, partial(events.append, f"later {number}"), lambda: events.append("done"))
+    environment.later(1000, lambda: events.append("after a delay"))
+    environment.reactor.callLater(1000, events.append, "call")
     surroundings.stop()
     given = {f"{kind} {number}" for kind in ("job", "later") for number in range(50)}
     assert given <= set(events)
     assert not {"after a delay", "call"} & set(events)
     ended = len(events)
-    world.later(0, lambda: events.append("after the shutdown"))
+    environment.later(0, lambda: events.append("after the shutdown"))
     surroundings.turns()
     assert len(events) == ended
 
 
 def test_a_broker_starts_and_stops(surroundings: Surroundings) -> None:
-    world, directory = replace(surroundings.world, instruments=None), f"{surroundings.directory}/logs"  # without metrics
+    environment, directory = replace(surroundings.environment, instruments=None), f"{surroundings.directory}/logs"  # without metrics
     config = load_broker_config(parse_overrides(["listeners=PLAINTEXT://127.0.0.1:0", f"log.dirs={directory}", "broker.id=1"], {}))
     fatal: list[str] = []
     identities: list[str] = []
     for _ in range(2):
-        broker = Broker(config, world, [directory], fatal.append)
+        broker = Broker(config, environment, [directory], fatal.append)
         result(surroundings, broker.start())
         assert list(broker.bound) == ["PLAINTEXT"]
-        properties = world.disk.read(f"{directory}/meta.properties")
+        properties = environment.disk.read(f"{directory}/meta.properties")
         assert properties is not None
         identities += [line for line in properties.decode().splitlines() if line.startswith("cluster.id=")]
         result(surroundings, broker.stop())

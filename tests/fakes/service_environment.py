@@ -1,4 +1,4 @@
-"""The world that the Twisted service gives to its broker, on a reactor that the test turns."""
+"""The environment that the Twisted service gives to its broker, on a reactor that the test turns."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ import logging
 from collections.abc import Callable
 
 from tests.support.running_reactor import RunningReactor
-from txbroker.broker.world import World
+from txbroker.broker.environment import Environment
 from txbroker.config.load import load_broker_config
 from txbroker.config.properties import parse_overrides
 from txbroker.garbage_collection import GarbageCollection
-from txbroker.tap import _world
+from txbroker.tap import _environment
 
 OVERRIDES = ["listeners=PLAINTEXT://127.0.0.1:0", "txbroker.metrics.port=0"]  # only with metrics the pools are counted
 
 
-class ServiceWorld(logging.Handler):
-    """`world` has real threads, disk, clocks and random numbers. Its timers follow `running.clock`, which `wait` moves."""
+class ServiceEnvironment(logging.Handler):
+    """`environment` has real threads, disk, clocks and random numbers. Its timers follow `running.clock`, which `wait` moves."""
 
     def __init__(self, running: RunningReactor | None = None) -> None:
         super().__init__(logging.ERROR)
         self.running = running or RunningReactor()
         config = load_broker_config(parse_overrides(OVERRIDES, {}))
-        self.world: World = _world(self.running.reactor, config, GarbageCollection())
-        assert self.world.instruments is not None
-        self.pools = self.world.instruments.pools
+        self.environment: Environment = _environment(self.running.reactor, config, GarbageCollection())
+        assert self.environment.instruments is not None
+        self.pools = self.environment.instruments.pools
         self.problems: list[str] = []
         logging.getLogger("txbroker").addHandler(self)
 
@@ -32,7 +32,7 @@ class ServiceWorld(logging.Handler):
         self.problems.append(record.getMessage().strip().split(": ")[-1])
 
     def later(self, delay_ms: int, work: Callable[[], None], done: Callable[[], None] | None = None) -> None:
-        self.world.later(delay_ms, work, done)
+        self.environment.later(delay_ms, work, done)
 
     def now_ms(self) -> int:
         return round(self.running.clock.now_s * 1000)

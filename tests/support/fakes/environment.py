@@ -1,4 +1,4 @@
-"""A broker's `World` of fakes: everything that it takes from outside, in one thread and without real time."""
+"""A broker's `Environment` of fakes: everything that it takes from outside, in one thread and without real time."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from random import Random
 
 from simulation.workers import SimulatedWorkers, one_by_one
 from tests.support.fakes.reactor import FakeReactor
-from txbroker.broker.world import World
+from txbroker.broker.environment import Environment
 from txbroker.cluster.tree.memory import MemoryTrees
 from txbroker.log.disk import Disk
 
 START_MS = 1_700_000_000_000
 
 
-def fake_world(reactor: FakeReactor, disk: Disk, random: Random) -> World:
+def fake_environment(reactor: FakeReactor, disk: Disk, random: Random) -> Environment:
     """Workers' jobs and their results are calls of the reactor, and `reactor.stop` ends the workers.
 
     The wall clock begins at START_MS and goes on with the reactor's time.
@@ -22,7 +22,7 @@ def fake_world(reactor: FakeReactor, disk: Disk, random: Random) -> World:
     workers = SimulatedWorkers(reactor.callLater)
     reactor.addSystemEventTrigger("during", "shutdown", workers.shut_down)
     trees = MemoryTrees(lambda call: reactor.callLater(0, call))
-    return World(
+    return Environment(
         reactor=reactor,
         disk=disk,
         in_worker=workers.in_worker,
