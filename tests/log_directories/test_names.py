@@ -36,7 +36,7 @@ def test_a_flushed_partition_in_a_new_log_directory_survives(killed: bool) -> No
         broker = started(storage)
         log = broker.create(T0)
         append(log, b"acknowledged")
-        if killed:  # the page cache keeps the names, and nobody has synced them
+        if killed:  # the page cache keeps the names, and no process has synced them
             storage.end_process()
             broker = started(storage)
             log = broker.directories.logs()[T0]
