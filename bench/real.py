@@ -178,6 +178,7 @@ BENCHES = (
         "pubsub",
         "franz-go: 20 clients send 4,000 such records a second in total, which three groups of two members receive; from send to receive",
         (
+            Figure("records/s", "records/s"),
             Figure("p50", "ms", less=True, digits=2, target=0.8),
             Figure("p99", "ms", less=True, digits=2, target=0.7),
             Figure("CPU per record", "µs", less=True, digits=1, target=0.6),

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 _FRAME = re.compile(r"(?P<function>.*) \((?P<file>[^()]*?)(?::\d+)?\)$")
 
-# A pool thread that waits for work; the profiler reports it as running.
-_WAITING = "lock_PyThread_acquire_lock ("
+# A pool thread that waits for work; the profiler reports it as running. One of the two functions is inlined, depending on the interpreter.
+_WAITING = re.compile(r"\b(lock_)?PyThread_acquire_lock(_timed)? \(")
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ def spent(folded: Iterable[str]) -> tuple[int, list[Spent]]:
     total: Counter[str] = Counter()
     for line in folded:
         stack, _, count_text = line.rpartition(" ")
-        if not stack or _WAITING in stack:
+        if not stack or _WAITING.search(stack):
             continue
         count = int(count_text)
         names = [_name(frame) for frame in stack.split(";")]

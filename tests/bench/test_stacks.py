@@ -9,6 +9,7 @@ main (a/b.py:10);work (a/b.py:20);send (libc.so.6) 6
 main (a/b.py:11);work (a/b.py:22);work (a/b.py:21) 2
 main (a/b.py:11);0x7f00 (libc.so.6) 2
 run (threading.py:5);lock_PyThread_acquire_lock (libpython3.11.so.1.0);0x7f01 (libc.so.6) 90
+wait (threading.py:5);PyThread_acquire_lock_timed (python3.11);0x7f01 (libc.so.6) 70
 
 """
 
