@@ -16,6 +16,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
+// patience is for the preparation of a load and its end, on a busy machine.
+const patience = 5 * time.Minute
+
 type settings struct {
 	brokers []string
 	clients int
@@ -48,6 +51,11 @@ func main() {
 		fmt.Fprintf(os.Stderr, "no such load: %q\n", *load)
 		os.Exit(2)
 	}
+	limit := *warmup + *duration + patience
+	time.AfterFunc(limit, func() {
+		fmt.Fprintf(os.Stderr, "the load has not ended after %s: the broker does not respond\n", limit)
+		os.Exit(1)
+	})
 	given := settings{strings.Split(*brokers, ","), *clients, *rate, &watch{}}
 	measured, err := measure(*load, given, start, *warmup, *duration)
 	if err != nil {
