@@ -1,4 +1,4 @@
-"""Compiles one module of the hot path, if Cython and a C compiler are installed, and writes the commit. Everything else is in setup.cfg.
+"""Compiles inner loops of the hot path, if Cython and a C compiler are installed, and writes the commit. The rest is in setup.cfg.
 
 Without them, or with TXBROKER_COMPILE=0 in the environment, the installation is pure Python: the same behaviour, but slower.
 """
@@ -14,7 +14,7 @@ from setuptools import Extension, setup
 from setuptools.command.build_py import build_py
 from setuptools.command.sdist import sdist
 
-COMPILED = {"txbroker.wire.record_loops": "txbroker/wire/record_loops.py"}
+COMPILED = ("txbroker/wire/record_loops", "txbroker/wire/codec_blocks", "txbroker/log/produced_batch")
 
 
 def extensions() -> list[Extension]:
@@ -25,7 +25,7 @@ def extensions() -> list[Extension]:
         from Cython.Build import cythonize
     except ImportError:
         return []
-    modules = [Extension(name, [path], extra_compile_args=["-O2", "-g0"]) for name, path in COMPILED.items()]
+    modules = [Extension(path.replace("/", "."), [f"{path}.py"], extra_compile_args=["-O2", "-g0"]) for path in COMPILED]
     directives = {"language_level": 3, "annotation_typing": False, "boundscheck": True, "wraparound": False}
     made: list[Extension] = cythonize(modules, build_dir="build/cython", compiler_directives=directives)
     for extension in made:

@@ -68,9 +68,9 @@ def producers_kept_by_truncation() -> list[Patch]:
     truncate_towards = TruncatableLog.truncate_towards
 
     def broken(self: TruncatableLog, offset: int) -> bool:
-        before = dict(self.producers._states)
+        before = dict(self.producers.by_id)
         truncated = truncate_towards(self, offset)
-        self.producers._states.update(before)
+        self.producers.by_id.update(before)
         return truncated
 
     return [Patch(TruncatableLog, "truncate_towards", broken)]

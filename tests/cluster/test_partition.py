@@ -10,7 +10,6 @@ from simulation.memory_disk import MemoryDisk
 from tests.log.support import NOW, PLENTY, batch, open_log
 from tests.support.fakes.disk_path import DiskPath
 from tests.support.fakes.faulty_disk import WRITES, FaultyDisk
-from tests.support.joined import joined
 from txbroker.cluster.followers import FollowerFetch, IsrProposal
 from txbroker.cluster.offset_lookup import EARLIEST_TIMESTAMP, LATEST_TIERED_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP, list_offset
 from txbroker.cluster.partition import Isolation, Leadership, Partition, Replication
@@ -90,19 +89,16 @@ def test_a_single_replica_commits_its_appends(directory: DiskPath, moves: Moves)
     assert moves.count == before + 1
 
 
-def test_a_failed_write_of_joined_batches_is_reported(directory: DiskPath, moves: Moves) -> None:
+def test_a_failed_write_is_reported(directory: DiskPath, moves: Moves) -> None:
     disk = FaultyDisk(directory.disk)
     partition = Partition(OWN, open_log(directory, disk=disk), moves, moves.flush, moves.replication)
     partition.lead(Leadership(OWN, 0, (OWN,), (OWN,), 0))
     partition.append(batch(b"a"), NOW)
     before = moves.count
-    partition.append_together(joined([batch(b"b"), batch(b"c")]), NOW, all_in_sync=False)
-    assert (partition.high_watermark, moves.count, partition.counts.produce_requests) == (3, before + 1, 3)
     disk.fail(WRITES)
     with pytest.raises(StorageError):
-        partition.append_together(joined([batch(b"lost"), batch(b"lost")]), NOW, all_in_sync=False)
-    assert len(moves.failures) == 1
-    assert (partition.high_watermark, partition.counts.produce_requests) == (3, 3)
+        partition.append(batch(b"lost"), NOW)
+    assert (len(moves.failures), moves.count, partition.high_watermark) == (1, before, 1)
 
 
 def test_the_high_watermark_follows_the_slowest_in_sync_replica_and_never_goes_back(directory: DiskPath, moves: Moves) -> None:

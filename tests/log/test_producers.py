@@ -421,7 +421,7 @@ def test_decoding_a_snapshot_returns_the_producers(rows: list[tuple[int, ...]]) 
         state = ProducerState(producer_id)
         state.epoch, state.last_timestamp = epoch, timestamp
         state.coordinator_epoch, state.txn_first_offset = coordinator_epoch, txn_first_offset
-        state.batches.append(ProducerBatch(first, first + count - 1 & SEQUENCE_MAX, offset, offset + count - 1, timestamp))
+        state.add(ProducerBatch(first, first + count - 1 & SEQUENCE_MAX, offset, offset + count - 1, timestamp))
         states.append(state)
     assert described(parse_snapshot(format_snapshot(states))) == described(states)
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import random
-import struct
 from collections.abc import Callable
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -15,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.cache import CHECKOUT
+from tests.support.compiled import plain
 from tests.support.odd_batches import CASES
 from tests.wire.record_samples import fuzz
 from txbroker.errors import BrokerError, CorruptRecords
@@ -22,26 +20,14 @@ from txbroker.wire import record_loops, record_loops_source
 from txbroker.wire.batch import HEADER_SIZE, read_header
 from txbroker.wire.compression import Codec
 from txbroker.wire.inline_varints import generate
-from txbroker.wire.joined_requests import FRAME_MAX
-from txbroker.wire.known_requests import NO_TAGS
-from txbroker.wire.primitives import write_uvarint
 from txbroker.wire.records import WALK_IS_COMPILED, Record, build, first_of_time
 from txbroker.wire.varint import encode_varint
 
 GENERATED = CHECKOUT / "txbroker" / "wire" / "record_loops.py"
 SOURCE = GENERATED.with_name("record_loops_source.py")
-compiled_only = pytest.mark.skipif(not WALK_IS_COMPILED, reason="txbroker was installed without a C compiler")
 
 
-def _load_plain() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("plain_record_loops", GENERATED)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-PLAIN = _load_plain()
+PLAIN = plain(record_loops)
 OTHERS = [PLAIN, record_loops_source] if WALK_IS_COMPILED else [record_loops_source]
 LIMITS = st.sampled_from([-(2**63), -1, 0, 1, 5, 200, 2**31 - 1, 2**63 - 1])
 
@@ -88,14 +74,6 @@ def test_the_generated_module_is_current() -> None:
 
 def test_the_plain_module_is_plain() -> None:
     assert PLAIN.__file__ == str(GENERATED)
-
-
-@compiled_only
-def test_the_compiled_module_is_not_older_than_its_source() -> None:
-    compiled = Path(record_loops.__file__)
-    if compiled.parent == GENERATED.parent:
-        for path in (GENERATED, GENERATED.with_suffix(".pxd")):
-            assert compiled.stat().st_mtime >= path.stat().st_mtime, f"{path.name} was changed: make venv compiles it again"
 
 
 @pytest.mark.parametrize("name", list(CASES))
@@ -211,113 +189,3 @@ def test_headers_that_are_not_within_their_record(encoded: bytes, problem: str) 
     for module in (record_loops, *OTHERS):
         with pytest.raises(CorruptRecords, match=problem):
             module.find_header(encoded + b"\0" * 16, 0, len(encoded), b"a")
-
-
-# Requests that were received together
-
-KEY = b"\0\0\0\x09" + b"s" * 12
-
-
-def request(number: int, records: bytes, flexible: bool, same: bytes = KEY) -> bytes:
-    """A frame with these records at its end, and its size."""
-    length = write_uvarint(len(records) + 1) if flexible else struct.pack(">i", len(records))
-    body = same[:4] + struct.pack(">i", number) + same[4:] + length + records + (NO_TAGS if flexible else b"")
-    return struct.pack(">i", len(body)) + body
-
-
-def compare_joined(data: bytes, flexible: bool, most: int, limits: tuple[int, int, int, int, bool, int, int]) -> None:
-    tail = NO_TAGS if flexible else b""
-    places = record_loops.find_requests(data, KEY, tail, FRAME_MAX, most, 0)
-    joined = record_loops.join_batches(data, places, 100, 7000, 3, *limits)
-    for other in OTHERS:
-        assert outcome(other.find_requests, data, KEY, tail, FRAME_MAX, most, 0) == places
-        assert outcome(other.join_batches, data, places, 100, 7000, 3, *limits) == joined
-    for _, begin, end in places:
-        assert 0 < begin <= end <= len(data)
-    assert [place >> 32 for place in joined[3]] == [7000 + sum(p & 0xFFFFFFFF for p in joined[3][:at]) for at in range(len(joined[3]))]
-
-
-BATCHES = st.builds(
-    lambda values, timestamp, codec, key, producer: build(
-        [Record(at, timestamp + at, key, value) for at, value in enumerate(values)],
-        codec=codec,
-        producer_id=producer,
-        base_sequence=producer,
-    ),
-    st.lists(st.binary(max_size=40), min_size=1, max_size=3),
-    st.sampled_from([-1, 0, 1_700_000_000_000, 2**63 - 10]),
-    st.sampled_from([Codec.NONE, Codec.NONE, Codec.NONE, Codec.GZIP]),
-    st.sampled_from([b"k", b"k", None]),
-    st.sampled_from([-1, -1, -1, -1, 4]),
-)
-CHECKS = st.tuples(
-    st.sampled_from([100, 5000]),
-    st.sampled_from([0, 10_000]),
-    st.sampled_from([-(2**63) + 1, 1_700_000_000_001]),
-    st.sampled_from([1_700_000_000_000, 2**63 - 1]),
-    st.booleans(),
-    st.sampled_from([-1, -1, 0, 1]),
-    st.sampled_from([-1, -1, 1_700_000_000_005]),
-)
-
-
-@given(
-    batches=st.lists(BATCHES, min_size=1, max_size=6),
-    flexible=st.booleans(),
-    most=st.integers(0, 7),
-    limits=CHECKS,
-    seed=st.integers(0, 2**32),
-)
-@fuzz
-def test_the_results_for_corrupted_requests_are_equal(
-    batches: list[bytes], flexible: bool, most: int, limits: tuple[int, int, int, int, bool, int, int], seed: int
-) -> None:
-    data = bytearray(b"".join(request(number, records, flexible) for number, records in enumerate(batches)))
-    compare_joined(bytes(data), flexible, most, limits)
-    chance = random.Random(seed)
-    for _ in range(5):
-        at, end = chance.randrange(len(data)), chance.randrange(len(data))
-        before = data[at]
-        data[at] = chance.randrange(256)
-        compare_joined(bytes(data), flexible, most, limits)
-        compare_joined(bytes(data[:end]), flexible, most, limits)
-        data[at] = before
-
-
-@given(
-    data=st.binary(max_size=200), flexible=st.booleans(), places=st.lists(st.tuples(st.just(0), st.integers(0, 200), st.integers(0, 200)))
-)
-@fuzz
-def test_the_results_for_any_bytes_of_requests_are_equal(data: bytes, flexible: bool, places: list[tuple[int, int, int]]) -> None:
-    limits = (5000, 10_000, 0, 2**63 - 1, False, -1, -1)
-    compare_joined(data, flexible, 16, limits)
-    within = [(number, min(begin, len(data)), min(end, len(data))) for number, begin, end in places]
-    for other in OTHERS:
-        assert outcome(other.join_batches, data, within, 0, 0, 0, *limits) == outcome(
-            record_loops.join_batches, data, within, 0, 0, 0, *limits
-        )
-
-
-@pytest.mark.parametrize("flexible", [False, True])
-def test_requests_are_found_up_to_the_first_that_differs(flexible: bool) -> None:
-    small, larger, empty = b"r" * 100, b"r" * 300, b""
-    alike = [request(number, records, flexible) for number, records in enumerate([small, larger, small, empty])]
-    tail = NO_TAGS if flexible else b""
-
-    def found(*frames: bytes, most: int = 16) -> list[int]:
-        data = b"".join(frames)
-        places = record_loops.find_requests(data, KEY, tail, 400, most, 0)
-        later = record_loops.find_requests(data, KEY, tail, 400, most, 50)
-        assert later == [(number, begin + 50, end + 50) for number, begin, end in places]
-        assert all(data[begin:end] in (small, larger, empty) for _, begin, end in places)
-        return [number for number, _, _ in places]
-
-    assert found(*alike) == [0, 1, 2, 3]
-    assert found(*alike, most=2) == [0, 1]
-    assert found(*alike[:2], alike[2][:-1]) == [0, 1], "it is not complete"
-    assert found(alike[0], request(9, bytes(400), flexible), alike[1]) == [0], "it is not small"
-    assert found(alike[0], request(9, small, flexible, same=KEY[:-1] + b"t"), alike[1]) == [0], "another partition"
-    assert found(request(9, small, flexible, same=KEY[:-1] + b"t")) == []
-    assert found(alike[0], request(9, small, flexible, same=b"\0\0\0\x08" + KEY[4:]), alike[1]) == [0], "another version"
-    if flexible:
-        assert found(alike[0], alike[1][:-1] + b"\1", alike[2]) == [0], "it has tags"

@@ -19,9 +19,8 @@ from txbroker.cluster.refused_sequences import PASSING, PREVIOUS_LEADER_S, Refus
 from txbroker.cluster.topic_counts import TopicCounts
 from txbroker.errors import BrokerError, ErrorCode, StorageError
 from txbroker.log.log import Log
-from txbroker.log.log_results import AbortedTransaction, Appended, AppendedTogether, EpochEnd, Origin, Read
+from txbroker.log.log_results import AbortedTransaction, Appended, EpochEnd, Origin, Read
 from txbroker.names import TopicPartition, amount
-from txbroker.wire.joined_requests import JoinedRequests
 
 logger = logging.getLogger("txbroker.cluster.replicas")
 
@@ -273,18 +272,6 @@ class Partition:
                 self._refused.refuse(*self.topic_partition, records, error.code, log.producers)
             raise
         self._appended(0 if appended.duplicate else len(records))
-        return appended
-
-    def append_together(self, joined: JoinedRequests, now_ms: int, *, all_in_sync: bool) -> AppendedTogether:
-        """Append the batches of several requests, as `append` would one by one, up to the first that has to be appended alone."""
-        self._check_append(all_in_sync)
-        try:
-            appended = self.log.append_together(joined, leader_epoch=self.state.leader_epoch, now_ms=now_ms)
-        except StorageError as error:
-            self.storage_failed(error)
-            raise
-        self.counts.produce_requests += len(appended.first_offsets)
-        self._appended(appended.size)
         return appended
 
     def _check_append(self, all_in_sync: bool) -> None:

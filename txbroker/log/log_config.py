@@ -13,13 +13,20 @@ _UNPACKED_BYTES_MIN = 64 << 20
 DAY_MS = 24 * 60 * 60 * 1000
 
 
+# What a topic requires of each batch, for `produced_batch.prepare`: its largest size, and that of its records once decompressed, in bytes;
+# how far its timestamps may be before and after now, in milliseconds; whether all records have keys; the codec of all batches (-1: the
+# producers choose); whether validation is full.
+Limits = tuple[int, int, int, int, bool, int, bool]
+
+
 @dataclass(slots=True, frozen=True, kw_only=True)
 class LogConfig:
     """One topic's settings. Each field is the topic key with `.` as `_`; sizes in bytes, times in milliseconds.
 
     Exceptions: `compression_type` is None for `producer`; `message_timestamp_log_append` stands for
     message.timestamp.type=LogAppendTime; `record_validation_full` for txbroker.record.validation=full, or `auto` where the walk over
-    records is compiled; `roll_ms` is how long a segment stays active, which max.compaction.lag.ms may shorten (KIP-354).
+    records is compiled; `roll_ms` is how long a segment stays active, which max.compaction.lag.ms may shorten (KIP-354); `limits` is
+    None with LogAppendTime, for which every batch is changed.
     `unpacked_bytes_max` limits the memory of one batch's records once decompressed. `preallocate` has no field, because files
     are written at their ends.
     """
@@ -60,12 +67,23 @@ class LogConfig:
     delete: bool = field(init=False)
     roll_ms: int = field(init=False)
     unpacked_bytes_max: int = field(init=False)
+    limits: Limits | None = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "compact", "compact" in self.cleanup_policy)
         object.__setattr__(self, "delete", "delete" in self.cleanup_policy)
         object.__setattr__(self, "unpacked_bytes_max", max(_UNPACKED_BYTES_MIN, 4 * self.max_message_bytes))
         object.__setattr__(self, "roll_ms", min(self.segment_ms, self.max_compaction_lag_ms) if self.compact else self.segment_ms)
+        limits = (
+            min(self.max_message_bytes, self.segment_bytes),
+            self.unpacked_bytes_max,
+            self.message_timestamp_before_max_ms,
+            self.message_timestamp_after_max_ms,
+            self.compact,
+            -1 if self.compression_type is None else self.compression_type,
+            self.record_validation_full,
+        )
+        object.__setattr__(self, "limits", None if self.message_timestamp_log_append else limits)
 
     @property
     def compression_level(self) -> int | None:

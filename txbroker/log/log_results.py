@@ -20,8 +20,7 @@ class Origin(Enum):
     MIRROR = 3  # `txbroker mirror --same-offsets`: the batch has its offsets
 
 
-@dataclass(slots=True)
-class Appended:
+class Appended(NamedTuple):
     """The result of an append. Offsets of the first and last record; for a duplicate those of the original append.
 
     A duplicate whose offsets are not known any more has -1 as the first, and as the last one at least its own.
@@ -33,16 +32,6 @@ class Appended:
     append_time_ms: int
     log_start_offset: int
     duplicate: bool = False
-
-
-class AppendedTogether(NamedTuple):
-    """The results of several appends: the first and the last offset of each. `append_time_ms`: as `Appended`; `size`: of all batches."""
-
-    first_offsets: list[int]
-    last_offsets: list[int]
-    append_time_ms: int
-    log_start_offset: int
-    size: int
 
 
 @dataclass(slots=True)

@@ -1,13 +1,14 @@
 """The state of a partition's producers: epochs, sequences and open transactions (Kafka's ProducerStateManager, KIP-98).
 
-For each batch: `check` before it is written (a duplicate, or a reason to refuse it), `update` after. Markers that end a transaction go
+For each batch: `check` before it is written (a duplicate, or a reason to refuse it), `add` or `update` after; of the next batch of a
+producer, `produced_batch.prepare` checks the sequence itself. Markers that end a transaction go
 through `check_marker` and `end_transaction` instead. `producer_snapshots.py` writes the state to files. A producer takes 0.5 to 1 KB,
 until it has been silent for producer.id.expiration.ms; clients can create any number, as in Kafka.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol
 
 from txbroker.errors import BrokerError, ErrorCode
@@ -42,30 +43,33 @@ class ProducerBatch(NamedTuple):
     timestamp: int
 
 
+_new_batch: Callable[[type[ProducerBatch], tuple[int, int, int, int, int]], ProducerBatch] = tuple.__new__  # half the time of a call
+
+
 class ProducerState:
     """One producer, by its id. `batches`: its last ones in this epoch, oldest first; `txn_first_offset`: of its open transaction.
+
+    `last_sequence`: of the last batch in `batches`, NO_SEQUENCE if there is none.
 
     `run`: so many sequence numbers up to the last are known to be in the log, one after the other, with no marker between them.
     `from_snapshot`: a snapshot keeps the last batch only, so that the log may have earlier ones than those in `batches`.
     """
 
     __slots__ = (
-        "batches", "coordinator_epoch", "epoch", "from_snapshot", "last_timestamp", "producer_id", "run", "txn_first_offset"
+        "batches", "coordinator_epoch", "epoch", "from_snapshot", "last_sequence", "last_timestamp", "producer_id", "run",
+        "txn_first_offset",
     )  # fmt: skip
 
     def __init__(self, producer_id: int) -> None:
         self.producer_id = producer_id
         self.epoch = NO_EPOCH
         self.batches: list[ProducerBatch] = []
+        self.last_sequence = NO_SEQUENCE
         self.run = 0
         self.last_timestamp = -1
         self.coordinator_epoch = -1
         self.txn_first_offset = NO_OFFSET
         self.from_snapshot = False
-
-    @property
-    def last_sequence(self) -> int:
-        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
     @property
     def last_offset(self) -> int:
@@ -76,6 +80,7 @@ class ProducerState:
         last = self.last_sequence
         if last == NO_SEQUENCE or batch.first_sequence != (last + 1) & SEQUENCE_MAX:
             self.run = 0
+        self.last_sequence = batch.last_sequence
         self.run += ((batch.last_sequence - batch.first_sequence) & SEQUENCE_MAX) + 1
         self.batches.append(batch)
         if len(self.batches) > BATCHES_REMEMBERED:
@@ -98,6 +103,7 @@ class ProducerState:
         """Another epoch has other sequences."""
         if epoch != self.epoch:
             self.batches.clear()
+            self.last_sequence = NO_SEQUENCE
             self.epoch = epoch
 
 
@@ -135,30 +141,33 @@ class Capture(Protocol):
 class ProducerStates:
     """All producers of one partition, and its transactions: open ones, and ended ones that are not replicated yet."""
 
-    __slots__ = ("_open", "_states", "_topic_partition", "_unreplicated", "_verifications", "capture", "expiration_ms")
+    __slots__ = ("_open", "_topic_partition", "_unreplicated", "by_id", "capture", "expiration_ms", "verifications")
 
     def __init__(self, topic_partition: TopicPartition, expiration_ms: int) -> None:
-        """`expiration_ms`: producer.id.expiration.ms. `capture`: is given each producer before it changes, while there is one."""
+        """`expiration_ms`: producer.id.expiration.ms. `capture`: is given each producer before it changes, while there is one.
+
+        `by_id`: the producers. `verifications`: of their transactions that have no batch yet, by producer id.
+        """
         self.expiration_ms = expiration_ms
         self.capture: Capture | None = None
         self._topic_partition = topic_partition
-        self._states: dict[int, ProducerState] = {}
+        self.by_id: dict[int, ProducerState] = {}
         self._open: dict[int, int] = {}  # first offset -> producer id, in the order of the log
         self._unreplicated: dict[int, int] = {}  # first offset -> offset of the end marker
-        self._verifications: dict[int, Verification] = {}  # by producer id
+        self.verifications: dict[int, Verification] = {}  # by producer id
 
     def __iter__(self) -> Iterator[ProducerState]:
-        return iter(self._states.values())
+        return iter(self.by_id.values())
 
     def __len__(self) -> int:
-        return len(self._states)
+        return len(self.by_id)
 
     def states(self) -> dict[int, ProducerState]:
         """All producers by their ids, in a new dict."""
-        return dict(self._states)
+        return dict(self.by_id)
 
     def get(self, producer_id: int) -> ProducerState | None:
-        return self._states.get(producer_id)
+        return self.by_id.get(producer_id)
 
     # Data batches
 
@@ -167,8 +176,8 @@ class ProducerStates:
 
         INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE. A coordinator's batches have no sequences.
         """
-        state = self._states.get(header.producer_id)
-        if self._verifications and origin is Origin.CLIENT:
+        state = self.by_id.get(header.producer_id)
+        if self.verifications and origin is Origin.CLIENT:
             self._check_verified_sequence(header)
         if state is None:
             return None  # any first sequence is accepted: earlier ones may have expired
@@ -202,7 +211,7 @@ class ProducerStates:
 
     def _check_verified_sequence(self, header: BatchHeader) -> None:
         """The first batch of a producer may have been refused, or may still wait, when its second one is to be appended."""
-        verification = self._verifications.get(header.producer_id)
+        verification = self.verifications.get(header.producer_id)
         if verification is None or verification.epoch != header.producer_epoch or header.base_sequence <= verification.lowest_sequence:
             return
         problem = f"sequence {header.base_sequence} before sequence {verification.lowest_sequence}, which began its transaction"
@@ -213,56 +222,69 @@ class ProducerStates:
 
     def update(self, header: BatchHeader, first_offset: int) -> None:
         """A data batch was appended at `first_offset`."""
-        producer_id = header.producer_id
-        state = self._states.get(producer_id)
+        self.add(
+            header.producer_id,
+            header.producer_epoch,
+            header.base_sequence,
+            header.last_offset_delta,
+            first_offset,
+            header.max_timestamp,
+            header.transactional,
+        )
+
+    def add(
+        self, producer_id: int, epoch: int, sequence: int, delta: int, first_offset: int, max_timestamp: int, transactional: bool
+    ) -> None:
+        """As `update`, for the header's fields. `delta`: of the last offset."""
+        state = self.by_id.get(producer_id)
         if state is None:
-            state = self._states[producer_id] = ProducerState(producer_id)
+            state = self.by_id[producer_id] = ProducerState(producer_id)
         elif self.capture is not None:
             self.capture.changes(state)
-        if header.producer_epoch != state.epoch:
-            state.take_epoch(header.producer_epoch)
-        delta = header.last_offset_delta
-        last_sequence = add_sequence(header.base_sequence, delta) if header.base_sequence != NO_SEQUENCE else NO_SEQUENCE
-        state.add(ProducerBatch(header.base_sequence, last_sequence, first_offset, first_offset + delta, header.max_timestamp))
-        state.last_timestamp = header.max_timestamp
-        if header.transactional and state.txn_first_offset == NO_OFFSET:
+        if epoch != state.epoch:
+            state.take_epoch(epoch)
+        last_sequence = sequence + delta & SEQUENCE_MAX if sequence != NO_SEQUENCE else NO_SEQUENCE
+        batch = _new_batch(ProducerBatch, (sequence, last_sequence, first_offset, first_offset + delta, max_timestamp))
+        state.add(batch)
+        state.last_timestamp = max_timestamp
+        if transactional and state.txn_first_offset == NO_OFFSET:
             state.txn_first_offset = first_offset
             self._open[first_offset] = producer_id
-            self._verifications.pop(producer_id, None)
+            self.verifications.pop(producer_id, None)
 
     @property
     def oldest_open_ms(self) -> int | None:
         """When the producer of the oldest open transaction wrote last; None if no transaction is open."""
         producer_id = next(iter(self._open.values()), None)
-        return None if producer_id is None else self._states[producer_id].last_timestamp
+        return None if producer_id is None else self.by_id[producer_id].last_timestamp
 
     # Verification
 
     def has_open_transaction(self, producer_id: int, epoch: int) -> bool:
         """Whether the producer has a batch in an open transaction of this epoch."""
-        state = self._states.get(producer_id)
+        state = self.by_id.get(producer_id)
         return state is not None and state.txn_first_offset != NO_OFFSET and state.epoch == epoch
 
     def begin_verification(self, producer_id: int, epoch: int, sequence: int) -> Verification:
         """What a batch with this first sequence has to hold until it is appended. Batches of one producer share it."""
-        known = self._verifications.get(producer_id)
+        known = self.verifications.get(producer_id)
         if known is not None and known.epoch == epoch:
             known.lowest_sequence = min(known.lowest_sequence, sequence)
             return known
-        if known is None and len(self._verifications) >= VERIFICATIONS_MAX:
-            del self._verifications[next(iter(self._verifications))]
-        begun = self._verifications[producer_id] = Verification(epoch, sequence)
+        if known is None and len(self.verifications) >= VERIFICATIONS_MAX:
+            del self.verifications[next(iter(self.verifications))]
+        begun = self.verifications[producer_id] = Verification(epoch, sequence)
         return begun
 
     def is_valid(self, producer_id: int, verification: Verification) -> bool:
         """Whether no marker of the producer has come since the verification began."""
-        return self._verifications.get(producer_id) is verification
+        return self.verifications.get(producer_id) is verification
 
     # Transaction markers
 
     def check_marker(self, marker: EndMarker) -> None:
         """INVALID_PRODUCER_EPOCH for an old epoch, TRANSACTION_COORDINATOR_FENCED for an old coordinator epoch."""
-        state = self._states.get(marker.producer_id)
+        state = self.by_id.get(marker.producer_id)
         if state is None:
             return
         if marker.producer_epoch < state.epoch:
@@ -281,7 +303,7 @@ class ProducerStates:
 
         INVALID_PRODUCER_EPOCH if the producer has begun its next transaction, which that marker must not end (KIP-1228).
         """
-        state = self._states.get(producer_id)
+        state = self.by_id.get(producer_id)
         if state is None or state.epoch != raised_epoch:
             return False
         if state.txn_first_offset != NO_OFFSET:
@@ -291,10 +313,10 @@ class ProducerStates:
 
     def end_transaction(self, marker: EndMarker, offset: int) -> AbortedTransaction | None:
         """The marker at `offset` ends its producer's transaction; returns the entry for the transaction index if it was aborted."""
-        self._verifications.pop(marker.producer_id, None)
-        state = self._states.get(marker.producer_id)
+        self.verifications.pop(marker.producer_id, None)
+        state = self.by_id.get(marker.producer_id)
         if state is None:
-            state = self._states[marker.producer_id] = ProducerState(marker.producer_id)
+            state = self.by_id[marker.producer_id] = ProducerState(marker.producer_id)
         elif self.capture is not None:
             self.capture.changes(state)
         first_offset = state.txn_first_offset
@@ -312,9 +334,9 @@ class ProducerStates:
         Whether its transaction was committed is not known any more. The log that was cleaned had no data of it; one that still has some,
         a follower that was behind, must not show it.
         """
-        state = self._states.get(header.producer_id)
+        state = self.by_id.get(header.producer_id)
         if state is None:
-            state = self._states[header.producer_id] = ProducerState(header.producer_id)
+            state = self.by_id[header.producer_id] = ProducerState(header.producer_id)
         elif state.txn_first_offset != NO_OFFSET or header.producer_epoch < state.epoch:
             return
         elif self.capture is not None:
@@ -350,7 +372,7 @@ class ProducerStates:
         """Add a producer from a snapshot, unless it has expired at `now_ms`."""
         if now_ms is not None and self._expired(state, now_ms):
             return
-        self._states[state.producer_id] = state
+        self.by_id[state.producer_id] = state
         if state.txn_first_offset != NO_OFFSET:
             self._open[state.txn_first_offset] = state.producer_id
             self._open = dict(sorted(self._open.items()))
@@ -360,17 +382,17 @@ class ProducerStates:
 
     def expire(self, now_ms: int) -> int:
         """Forget producers that were silent for too long and have no open transaction; returns how many."""
-        return sum(expired for _, expired in self.expire_in_slices(now_ms, max(len(self._states), 1)))
+        return sum(expired for _, expired in self.expire_in_slices(now_ms, max(len(self.by_id), 1)))
 
     def expire_in_slices(self, now_ms: int, size: int) -> Iterator[tuple[int, int]]:
         """As `expire`, `size` producers at each step, between which producers may change; yields how many were seen and expired."""
-        known = list(self._states)
+        known = list(self.by_id)
         for first in range(0, len(known), size):
             seen, expired = known[first : first + size], 0
             for producer_id in seen:
-                state = self._states.get(producer_id)
+                state = self.by_id.get(producer_id)
                 if state is not None and self._expired(state, now_ms):
-                    del self._states[producer_id]
+                    del self.by_id[producer_id]
                     expired += 1
             yield len(seen), expired
 
@@ -383,10 +405,10 @@ class ProducerStates:
     def clear(self) -> None:
         """Forget everything."""
         self.capture = None
-        self._states.clear()
+        self.by_id.clear()
         self._open.clear()
         self._unreplicated.clear()
-        self._verifications.clear()
+        self.verifications.clear()
 
 
 def _find(state: ProducerState, header: BatchHeader) -> ProducerBatch | None:

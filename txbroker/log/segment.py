@@ -322,8 +322,13 @@ class Segment:
         filled = self.size + pending
         if filled == 0:
             return False
-        if filled > config.segment_bytes - size or self.index_full(config.segment_index_bytes):
+        if filled > config.segment_bytes - size:
             return True
+        offset_index, time_index = self._offset_index, self._time_index
+        if offset_index is not None and time_index is not None:
+            index_bytes_max = config.segment_index_bytes
+            if offset_index.count >= index_bytes_max // 8 or time_index.count >= index_bytes_max // 12 - 1:
+                return True
         first = self._first_timestamp
         if first is None:
             first = self.first_timestamp

@@ -26,6 +26,7 @@ from typing import TypeAlias
 from txbroker.errors import BrokerError, CorruptRecords, ErrorCode
 from txbroker.log.log_config import FOREVER_MS, LogConfig
 from txbroker.log.log_results import Origin, RecordError, RejectedRecords
+from txbroker.log.produced_batch import RECORDS_PER_BYTE_MAX, WALKED_BYTES_MAX, WALKED_RECORDS_MAX
 from txbroker.names import amount
 from txbroker.wire.batch import (
     CODEC_MASK,
@@ -46,14 +47,9 @@ from txbroker.wire.entries import size_of
 from txbroker.wire.record_loops import RECORDS_MAX
 from txbroker.wire.records import INT64_MAX, INT64_MIN, Record, read_records, recompress, walk_records
 
-# Readers of a batch must be able to trust its count, and a bomb must be as large as the work it causes: each record has another offset
-# delta, so that no codec packs more than two of the smallest records into a byte (zstd, the densest, reaches 1.9).
-_RECORDS_PER_BYTE_MAX = 4
 _RECORD_ERRORS_MAX = 1000  # in one error; a batch may hold 500,000 records without a key
 
-# What `bounded` validation walks, and how far a header's largest timestamp may be from now in a batch that it does not walk.
-_WALKED_BYTES_MAX = 4096
-_WALKED_RECORDS_MAX = 64
+# How far a header's largest timestamp may be from now in a batch that `bounded` validation does not walk.
 _TRUSTED_MS = 5 * 60 * 1000
 
 
@@ -84,7 +80,7 @@ def validate(records: memoryview, config: LogConfig, now_ms: int, origin: Origin
             header.base_offset != 0
             or count != header.last_offset_delta + 1
             or count > RECORDS_MAX
-            or count > size * _RECORDS_PER_BYTE_MAX
+            or count > size * RECORDS_PER_BYTE_MAX
             or header.attributes & CONTROL
             or (header.base_sequence < 0 <= header.producer_id)
         ):
@@ -94,7 +90,7 @@ def validate(records: memoryview, config: LogConfig, now_ms: int, origin: Origin
             or count == 1
             or config.compact
             or config.message_timestamp_before_max_ms != FOREVER_MS
-            or ((size <= _WALKED_BYTES_MAX or count <= _WALKED_RECORDS_MAX) and not header.attributes & CODEC_MASK)
+            or ((size <= WALKED_BYTES_MAX or count <= WALKED_RECORDS_MAX) and not header.attributes & CODEC_MASK)
             or header.attributes & LOG_APPEND_TIME
             or header.max_timestamp < header.base_timestamp
             or not -_TRUSTED_MS <= header.max_timestamp - now_ms <= min(_TRUSTED_MS, config.message_timestamp_after_max_ms)
@@ -146,7 +142,7 @@ def validate_copied(records: memoryview, config: LogConfig) -> BatchHeader:
     if (
         header.base_offset < 0
         or header.last_offset > INT64_MAX - 1
-        or not 0 < count <= min(header.last_offset_delta + 1, RECORDS_MAX, header.size * _RECORDS_PER_BYTE_MAX)
+        or not 0 < count <= min(header.last_offset_delta + 1, RECORDS_MAX, header.size * RECORDS_PER_BYTE_MAX)
         or header.attributes & (CONTROL | TRANSACTIONAL)
         or header.producer_id >= 0
     ):
@@ -243,7 +239,7 @@ def _not_from_client(header: BatchHeader) -> BrokerError:
         problem = f"it counts {amount(header.count, 'record')} and its last offset delta is {header.last_offset_delta}"
     elif header.count > RECORDS_MAX:
         code, problem = ErrorCode.MESSAGE_TOO_LARGE, f"it has {amount(header.count, 'record')}, {RECORDS_MAX:,} are allowed"
-    elif header.count > header.size * _RECORDS_PER_BYTE_MAX:
+    elif header.count > header.size * RECORDS_PER_BYTE_MAX:
         problem = f"it counts {amount(header.count, 'record')} in {header.size} bytes"
     elif header.attributes & CONTROL:
         problem = "clients may not write control batches"

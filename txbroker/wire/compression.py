@@ -15,6 +15,7 @@ from enum import IntEnum
 from typing import TypeAlias
 
 from txbroker.errors import BrokerError, CorruptRecords, ErrorCode
+from txbroker.wire.codec_blocks import XERIAL_HEADER, unlz4, unsnappy
 from txbroker.wire.lz4_frames import Frame, read_frame, with_broken_checksum
 from txbroker.wire.zstd_frames import Frames, read_frames
 
@@ -171,71 +172,23 @@ def _gzip_header_end(data: memoryview, position: int) -> int:
 
 # --- snappy: raw blocks (librdkafka, Go), or raw blocks in the framing of xerial's snappy-java (Java, most others) ---
 
-_XERIAL_MAGIC = b"\x82SNAPPY\x00"
-_XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)  # version, oldest version that can read it
 _XERIAL_BLOCK = 32 * 1024  # snappy-java's default
 _INT32 = struct.Struct(">i")
-_XERIAL_START = _INT32.unpack_from(_XERIAL_MAGIC)[0]
-# Snappy's densest element copies 64 bytes for 3: a block cannot be more than this times its own size.
-_SNAPPY_GROWTH_MAX = 22
 
 
 def _snappy(data: Buffer, level: int | None, magic: int) -> bytes:
-    import snappy
+    import cramjam
 
     view = memoryview(data)
-    parts = [_XERIAL_HEADER]
+    parts = [XERIAL_HEADER]
     for position in range(0, len(view), _XERIAL_BLOCK):
-        block = snappy.compress(bytes(view[position : position + _XERIAL_BLOCK]))
+        block = bytes(cramjam.snappy.compress_raw(view[position : position + _XERIAL_BLOCK]))
         parts += (_INT32.pack(len(block)), block)
     return b"".join(parts)
 
 
 def _unsnappy(data: Buffer, size_max: int, magic: int, produced: bool) -> bytes:
-    view = memoryview(data)
-    if len(view) < len(_XERIAL_HEADER) or view[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
-        return _unsnappy_block(view, size_max, size_max)
-    parts: list[bytes] = []
-    left, position = size_max, len(_XERIAL_HEADER)
-    while position + 4 <= len(view):  # snappy-java ignores up to three bytes at the end
-        start = position + 4
-        size = _INT32.unpack_from(view, position)[0]
-        if size == _XERIAL_START:  # snappy-java reads joined streams
-            position += len(_XERIAL_HEADER)
-            if position > len(view):
-                raise _unsound(Codec.SNAPPY, "it ends within its header")
-            if view[start : start + 4] == _XERIAL_MAGIC[4:] and _INT32.unpack_from(view, start + 4)[0] < 1:
-                raise _unsound(Codec.SNAPPY, "a joined stream has a version below 1")
-            continue
-        position = start + size
-        if not start < position <= len(view):
-            raise _unsound(Codec.SNAPPY, f"a block has a size of {size} bytes")
-        parts.append(_unsnappy_block(view[start:position], left, size_max))
-        left -= len(parts[-1])
-    return b"".join(parts)
-
-
-def _unsnappy_block(block: memoryview, left: int, size_max: int) -> bytes:
-    """One raw block, which may have `left` bytes decompressed; `size_max` is the limit for all blocks, for the error."""
-    import snappy
-
-    size = shift = 0
-    for byte in block[:5]:
-        size |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:
-            break
-    else:
-        raise _unsound(Codec.SNAPPY, "a block has no length")
-    if size > len(block) * _SNAPPY_GROWTH_MAX:
-        raise _unsound(Codec.SNAPPY, f"a block of {len(block)} bytes has the uncompressed size {size}")
-    if size > left:
-        raise _too_large(Codec.SNAPPY, size_max)
-    try:
-        plain: bytes = snappy.uncompress(bytes(block))
-    except snappy.UncompressError as error:
-        raise _unsound(Codec.SNAPPY, error.__cause__ or error) from None
-    return plain
+    return unsnappy(memoryview(data), size_max)
 
 
 # --- lz4 frames ---
@@ -259,6 +212,9 @@ def _lz4(data: Buffer, level: int | None, magic: int) -> bytes:
 
 
 def _unlz4(data: Buffer, size_max: int, magic: int, produced: bool) -> bytes:
+    unpacked = unlz4(memoryview(data), size_max)
+    if unpacked is not None:
+        return unpacked
     import lz4.frame
 
     frame = _lz4_frame(data, magic, produced)

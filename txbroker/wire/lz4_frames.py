@@ -18,12 +18,12 @@ from txbroker.errors import CorruptRecords
 _MAGIC = b"\x04\x22\x4d\x18"
 _VERSION, _VERSION_MASK = 0x40, 0xC0
 INDEPENDENT_BLOCKS = 0x20
-_BLOCK_CHECKSUMS = 0x10
-_CONTENT_SIZE = 0x08
-_CONTENT_CHECKSUM = 0x04
+BLOCK_CHECKSUMS = 0x10
+CONTENT_SIZE = 0x08
+CONTENT_CHECKSUM = 0x04
 _RESERVED_FLAGS = 0x03  # the lower one is a dictionary's in newer versions of the format
 _RESERVED_SIZES = 0x8F
-_STORED = 1 << 31
+STORED = 1 << 31
 _UINT32 = struct.Struct("<I")
 
 
@@ -52,14 +52,14 @@ def read_frame(data: memoryview, *, ignore_header_checksum: bool) -> Frame:
     right = data[end - 1] == checksum
     if not right and not ignore_header_checksum:
         raise _unsound("its header has a wrong checksum")
-    blocks_end = _blocks_end(data, end, 1 << 8 + (sizes >> 3), 4 if flags & _BLOCK_CHECKSUMS else 0)
+    blocks_end = _blocks_end(data, end, 1 << 8 + (sizes >> 3), 4 if flags & BLOCK_CHECKSUMS else 0)
     frame_end = blocks_end + 4
     independent = flags & INDEPENDENT_BLOCKS != 0
-    if flags & _CONTENT_CHECKSUM and frame_end + 4 > len(data):
+    if flags & CONTENT_CHECKSUM and frame_end + 4 > len(data):
         raise _unsound("it ends early")
-    if right and frame_end == len(data) and not flags & (_CONTENT_SIZE | _CONTENT_CHECKSUM) and data[-1] == 0:
+    if right and frame_end == len(data) and not flags & (CONTENT_SIZE | CONTENT_CHECKSUM) and data[-1] == 0:
         return Frame(data, independent)
-    flags &= ~(_CONTENT_SIZE | _CONTENT_CHECKSUM)
+    flags &= ~(CONTENT_SIZE | CONTENT_CHECKSUM)
     described = bytes((flags, sizes))
     head = _MAGIC + described + bytes([header_checksum(described)])
     return Frame(b"".join((head, data[end:blocks_end], bytes(4))), independent)
@@ -76,7 +76,7 @@ def _header_end(data: memoryview) -> int:
         raise _unsound("it is shorter than a frame's header")
     if data[:4] != _MAGIC:
         raise _unsound("it does not begin with a frame's magic number")
-    end = 15 if data[4] & _CONTENT_SIZE else 7
+    end = 15 if data[4] & CONTENT_SIZE else 7
     if len(data) < end:
         raise _unsound("it is shorter than a frame's header")
     return end
@@ -87,7 +87,7 @@ def _blocks_end(data: memoryview, position: int, block_max: int, checksum_bytes:
     limit = len(data) - 4
     while position <= limit:
         (word,) = _UINT32.unpack_from(data, position)
-        size = word & ~_STORED
+        size = word & ~STORED
         if size == 0:
             return position
         if size > block_max:

@@ -39,20 +39,3 @@ cpdef Py_ssize_t decode_records(bytes data, Py_ssize_t position, Py_ssize_t coun
     size=cython.Py_ssize_t, named=cython.bint,
 )
 cpdef (Py_ssize_t, long long) find_header(bytes data, Py_ssize_t position, Py_ssize_t record_end, bytes name)
-
-@cython.locals(
-    at=cython.Py_ssize_t, data_end=cython.Py_ssize_t, size=cython.longlong, frame_end=cython.longlong, begin=cython.Py_ssize_t,
-    end=cython.Py_ssize_t, length=cython.longlong, more=cython.longlong, route=bytes, same=bytes, position=cython.Py_ssize_t,
-)
-cpdef list find_requests(bytes data, bytes key, bytes tail, Py_ssize_t frame_max, Py_ssize_t most, Py_ssize_t base)
-
-@cython.locals(
-    begin=cython.Py_ssize_t, end=cython.Py_ssize_t, size=cython.longlong, base=cython.longlong, length=cython.longlong, magic=cython.int,
-    crc=cython.ulonglong, attributes=cython.int, last_delta=cython.longlong, base_time=cython.longlong, max_time=cython.longlong,
-    producer_id=cython.longlong, count=cython.longlong, earliest=cython.longlong, latest=cython.longlong, keyless=cython.longlong,
-    last_offset=cython.longlong, unpacked=bytes, stamped=bytes, parts=list, firsts=list, lasts=list, where=list, timestamps=list,
-)
-cpdef tuple join_batches(
-    bytes data, list places, long long first_offset, long long position, long long leader_epoch, long long size_max, long long unpacked_max,
-    long long time_min, long long time_max, bint keyed, int codec, long long append_time
-)

@@ -1,5 +1,5 @@
 # Generated from record_loops_source.py by `make generated`: change that file.
-"""Records in a batch (magic 2) and small produce requests that were received together: the loops over them.
+"""Records in a batch (magic 2): the loops over them.
 
 A record, all numbers zigzag varints: length of what follows | attributes (one byte, unused) | timestamp delta | offset delta |
 key length, key | value length, value | header count, and for each header name length, name, value length, value. A negative
@@ -10,8 +10,6 @@ length of a key or value is null; a header's name cannot be null.
 millions of records and does only what it needs. All walks over records are here, with one exception: the log cleaner reads many batches
 at once, as columns of numpy (`log/cleaner/record_columns.py`).
 
-`find_requests` and `join_batches` do what `wire/joined_requests.py` and `log/validate.py` do, for many requests that repeat each other and
-hold nothing unusual. They raise no errors: they end before the first request that is different, which takes the usual way.
 `find_time_in_batch` does what `records.first_of_time` does after a header is read, for a batch that holds nothing unusual.
 
 txbroker uses `record_loops.py`, which is generated from `record_loops_source.py`: it reads varints of one and two bytes, nearly all of
@@ -23,10 +21,8 @@ The functions for records raise CorruptRecords where they do not hold together, 
 
 from __future__ import annotations
 
-import struct
-
 from txbroker.errors import BrokerError, CorruptRecords, ErrorCode
-from txbroker.wire.batch import CODEC_MASK, HEADER, HEADER_SIZE, LOG_APPEND_TIME, LOG_OVERHEAD, crc32c_function
+from txbroker.wire.batch import CODEC_MASK, HEADER, HEADER_SIZE, LOG_APPEND_TIME, LOG_OVERHEAD
 from txbroker.wire.compression import CODECS, Buffer, decompress
 
 # The broker reads no batch with more records than this: making one costs it a microsecond, in which it serves no other client, and a codec
@@ -39,14 +35,7 @@ HEADERS_MAX = 500_000
 
 _INT64_MAX = 2**63 - 1
 _INT64_MIN = -(2**63)
-_RECORDS_PER_BYTE_MAX = 4  # as in log/validate.py
 _read_header = HEADER.unpack_from
-_read_length = struct.Struct(">i").unpack_from
-_read_request = struct.Struct(">i4xi").unpack_from  # size, API key and version, correlation id
-_stamp = struct.Struct(">qii").pack  # base offset, length, leader epoch
-_seal = struct.Struct(">bI").pack  # magic, CRC
-_stamp_times = struct.Struct(">hiqq").pack  # attributes, last offset delta, base timestamp, largest timestamp
-_TIMES_END = 43  # in a batch
 
 
 def read_unsigned(data: Buffer, position: int, bits: int) -> tuple[int, int]:
@@ -454,130 +443,3 @@ def find_header(data: bytes, position: int, record_end: int, name: bytes) -> tup
 
 def _too_many_headers() -> BrokerError:
     return BrokerError(ErrorCode.MESSAGE_TOO_LARGE, f"the records of a batch have more than {HEADERS_MAX} headers")
-
-
-# A produce request: its correlation id, and where its records begin and end.
-Place = tuple[int, int, int]
-
-
-def find_requests(data: bytes, key: bytes, tail: bytes, frame_max: int, most: int, base: int) -> list[Place]:
-    """The first requests in `data`, at most `most`, if they differ in correlation id and records only.
-
-    `data` begins with the size of a frame. `key`: what each request begins with, but for the correlation id; the length of the records
-    follows. `tail` is behind these: the empty tag sections of a flexible version, or nothing. No frame is larger than `frame_max`. `base`
-    is added to the places.
-    """
-    places: list[Place] = []
-    route, same = key[:4], key[4:]
-    position = 4 + len(key)
-    at, data_end = 0, len(data)
-    while len(places) < most and at + 12 <= data_end:
-        size, correlation_id = _read_request(data, at)
-        frame_end = at + 4 + size
-        if size < position + 4 or size > frame_max or frame_end > data_end:
-            break
-        if not data.startswith(route, at + 4) or not data.startswith(same, at + 12):
-            break
-        begin = at + 4 + position
-        if tail:
-            length = data[begin]
-            begin += 1
-            if length > 127:
-                more = data[begin]
-                begin += 1
-                if more > 127:
-                    break  # larger than a small frame
-                length += (more << 7) - 128
-            length -= 1
-        else:
-            (length,) = _read_length(data, begin)
-            begin += 4
-        end = begin + length
-        if length < 0 or end + len(tail) != frame_end or not data.startswith(tail, end):
-            break
-        places.append((correlation_id, base + begin, base + end))
-        at = frame_end
-    return places
-
-
-# The stamped batches; of each, the first and the last offset, where it will be (position << 32 | size), and the largest timestamp.
-Joined = tuple[bytes, list[int], list[int], list[int], list[int]]
-
-
-def join_batches(
-    data: bytes,
-    places: list[Place],
-    first_offset: int,
-    position: int,
-    leader_epoch: int,
-    size_max: int,
-    unpacked_max: int,
-    time_min: int,
-    time_max: int,
-    keyed: bool,
-    codec: int,
-    append_time: int,
-) -> Joined:
-    """The batches at `places`, up to the first one that `log/validate.py` would refuse, correct or compress, or that has a producer.
-
-    They get offsets from `first_offset` on, and will be written at `position` of a file. `unpacked_max`: the size of records once
-    decompressed; 0: compressed ones are not taken. Timestamps are within [time_min, time_max]. With `keyed` all records have keys.
-    `codec`: of all batches (-1: any). `append_time`: they get this time as LogAppendTime (-1: they keep theirs).
-    """
-    crc32c = crc32c_function()
-    parts: list[bytes] = []
-    firsts: list[int] = []
-    lasts: list[int] = []
-    where: list[int] = []
-    timestamps: list[int] = []
-    for _, begin, end in places:
-        size = end - begin
-        if size < HEADER_SIZE or size > size_max:
-            break
-        base, length, _, magic, crc, attributes, last_delta, base_time, max_time, producer_id, _, _, count = _read_header(data, begin)
-        if (
-            base != 0
-            or length != size - LOG_OVERHEAD
-            or magic != 2
-            or attributes < 0
-            or attributes >= len(CODECS)
-            or (codec >= 0 and attributes != codec)
-            or count != last_delta + 1
-            or count < 1
-            or count > size * _RECORDS_PER_BYTE_MAX
-            or producer_id >= 0
-            or base_time < 0
-            or max_time < 0
-            or max_time > time_max
-            or last_delta >= _INT64_MAX - first_offset
-            or crc != crc32c(data[begin + 21 : end])
-        ):
-            break
-        try:
-            if attributes == 0:
-                earliest, latest, _, keyless = check_records(data, begin + HEADER_SIZE, end, count, True)
-            elif unpacked_max == 0:
-                break
-            else:
-                unpacked = decompress(CODECS[attributes], data[begin + HEADER_SIZE : end], unpacked_max, produced=True)
-                earliest, latest, _, keyless = check_records(unpacked, 0, len(unpacked), count, True)
-        except (BrokerError, IndexError):
-            break
-        if latest != max_time - base_time or base_time + earliest < time_min or (keyed and keyless >= 0):
-            break
-        last_offset = first_offset + last_delta
-        parts.append(_stamp(first_offset, length, leader_epoch))
-        if append_time >= 0:
-            max_time = append_time
-            stamped = _stamp_times(attributes | LOG_APPEND_TIME, last_delta, base_time, max_time) + data[begin + _TIMES_END : end]
-            parts.append(_seal(magic, crc32c(stamped)))
-            parts.append(stamped)
-        else:
-            parts.append(data[begin + 16 : end])
-        firsts.append(first_offset)
-        lasts.append(last_offset)
-        where.append(position << 32 | size)
-        timestamps.append(max_time)
-        position += size
-        first_offset = last_offset + 1
-    return b"".join(parts), firsts, lasts, where, timestamps

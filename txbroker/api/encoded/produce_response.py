@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from txbroker.api.encoded.encoded_response import EncodedResponse, Part
-from txbroker.log.log_results import Appended, AppendedTogether
+from txbroker.api.encoded.encoded_response import EncodedResponse
+from txbroker.log.log_results import Appended
 from txbroker.wire import template
 from txbroker.wire.messages.produce import PartitionProduceResponse, ProduceRequest, ProduceResponse, TopicProduceData, TopicProduceResponse
-from txbroker.wire.record_loops import Place
 from txbroker.wire.template import Template
 
 NUMBERS_VERSION = 5  # from here on the base offset, the append time and the log start offset are side by side
@@ -106,20 +105,3 @@ class ProduceResponses:
             )
         return EncodedResponse([pack(*values, end)], size + 4)
 
-    def encoded_together(
-        self, version: int, places: Sequence[Place], topic: TopicProduceData, index: int, appended: AppendedTogether
-    ) -> list[Part] | None:
-        """The responses to several requests, whose correlation ids are in their `places`, up to the last that was appended.
-
-        None as `encoded`.
-        """
-        made = self._templates.get(version) or self._template(version)
-        if made is None:
-            return None
-        name = topic.name.encode() if made.by_name else topic.topic_id
-        pack, size, (start, before_index, before_offsets, end) = made.layouts[len(name)]
-        append_time_ms, log_start_offset = appended.append_time_ms, appended.log_start_offset
-        return [
-            pack(size, place[0], start, name, before_index, index, before_offsets, first_offset, append_time_ms, log_start_offset, end)
-            for place, first_offset in zip(places, appended.first_offsets, strict=False)
-        ]
