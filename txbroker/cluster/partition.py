@@ -1,52 +1,30 @@
-"""One partition on this broker: its log, its role, its in-sync replicas and its high watermark (Kafka's `Partition`).
+"""One partition on this broker: its role, and what a leader does (Kafka's `Partition`).
 
-The only place that changes the high watermark. A partition reports to one observer that it moved, or that its log cannot be read or
-written; it does not know the requests that wait for it. All access to the log's files goes through this class.
+This module and `local_replica.py` alone change the high watermark. A partition reports to one observer that it moved, or that its log
+cannot be read or written; it does not know the requests that wait for it.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from enum import IntEnum
-from functools import wraps
-from typing import Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
+from typing import Protocol
 
 from txbroker.cluster.followers import FollowerFetch, Followers, FollowerState, IsrProposal
+from txbroker.cluster.local_replica import CONSUMER as CONSUMER
+from txbroker.cluster.local_replica import NO_LEADERSHIP as NO_LEADERSHIP
+from txbroker.cluster.local_replica import Flush, LocalReplica, reporting
+from txbroker.cluster.local_replica import Isolation as Isolation
+from txbroker.cluster.local_replica import Leadership as Leadership
 from txbroker.cluster.node_data import NO_LEADER
 from txbroker.cluster.refused_sequences import PASSING, PREVIOUS_LEADER_S, RefusedSequences, check_first_batch
 from txbroker.cluster.topic_counts import TopicCounts
 from txbroker.errors import BrokerError, ErrorCode, StorageError
 from txbroker.log.log import Log
-from txbroker.log.log_results import AbortedTransaction, Appended, EpochEnd, Origin, Read
-from txbroker.names import TopicPartition, amount
-
-logger = logging.getLogger("txbroker.cluster.replicas")
-
-CONSUMER = -1  # the replica id of readers that are not replicas
+from txbroker.log.log_results import Appended, Origin
+from txbroker.names import amount
 
 HIGH_WATERMARK_REQUEST = -1  # in DeleteRecords: the high watermark
-
-
-class Isolation(IntEnum):
-    """How far a consumer may read."""
-
-    READ_UNCOMMITTED = 0
-    READ_COMMITTED = 1
-
-
-class Leadership(NamedTuple):
-    """A partition's state as received from the controller."""
-
-    leader: int
-    leader_epoch: int
-    isr: tuple[int, ...]
-    replicas: tuple[int, ...]
-    partition_epoch: int
-
-
-NO_LEADERSHIP = Leadership(NO_LEADER, -1, (), (), -1)
 
 
 class Observer(Protocol):
@@ -80,52 +58,20 @@ class Replication:
     is_eligible: Callable[[int, int], bool]
 
 
-class Flush(Protocol):
-    """Syncs a log up to its current end in a worker, then calls `done`. A disk failure is reported separately and `done` is not called."""
-
-    def __call__(self, log: Log, done: Callable[[], None], /) -> None: ...
-
-
-P = ParamSpec("P")
-T = TypeVar("T")
-
-
-def _reporting(method: Callable[Concatenate[Partition, P], T]) -> Callable[Concatenate[Partition, P], T]:
-    """Report a StorageError of this method to the observer before it reaches the caller."""
-
-    @wraps(method)
-    def reporting(self: Partition, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        try:
-            return method(self, *args, **kwargs)
-        except StorageError as error:
-            self.storage_failed(error)
-            raise
-
-    return reporting
-
-
-class Partition:
+class Partition(LocalReplica):
     """A replica of one partition, leader or follower, with its log."""
 
     __slots__ = (
         "_counted_end",
-        "_flush",
-        "_flushing",
         "_followers",
         "_refused",
         "_replication",
         "_single",
         "_successor_since_s",
-        "broker_id",
         "counts",
         "epoch_start",
-        "high_watermark",
-        "is_leader",
         "leadership",
-        "log",
         "observer",
-        "state",
-        "topic_partition",
     )
 
     def __init__(
@@ -141,41 +87,28 @@ class Partition:
         refused: RefusedSequences | None = None,
     ) -> None:
         """`counts`: the topic's counters; `refused`: the broker's refused batches. None creates new ones."""
-        self.broker_id = broker_id
+        super().__init__(broker_id, log, flush, high_watermark)
         self.counts = counts or TopicCounts()
         self._counted_end = log.log_end_offset
-        self.topic_partition: TopicPartition = log.topic_partition
-        self.log = log
         self.observer = observer
-        self.state = NO_LEADERSHIP
-        self.is_leader = False
         self.leadership = 0  # how often it has become the leader; it truncates its log only in between
         self.epoch_start = -1  # the first offset of the leader epoch in which this broker leads
-        # The checkpoint may be older or newer than the log.
-        self.high_watermark = min(max(high_watermark, log.log_start_offset), log.log_end_offset)
         self._replication = replication
         self._followers: Followers | None = None  # while this broker leads and there are other replicas
         self._single = False  # it leads, and no other replica counts
-        self._flush = flush
-        self._flushing = False
         self._refused = refused or RefusedSequences(replication.monotonic_s)
         self._successor_since_s: float | None = None  # the start of this leader epoch, as long as the previous leader may have requests
 
-    @property
-    def leader_epoch(self) -> int:
-        """The leader epoch of the last LeaderAndIsr request that was applied."""
-        return self.state.leader_epoch
-
     def storage_failed(self, error: StorageError) -> None:
-        """Report that the log could not be read or written; its directory goes offline."""
         self.observer.storage_failed(self, error)
 
-    @_reporting
-    def assign_topic_id(self, topic_id: bytes) -> None:
-        """Set the log's topic id; INCONSISTENT_TOPIC_ID when it has another one."""
-        self.log.assign_topic_id(topic_id)
+    def _moved(self) -> None:
+        self.observer.moved(self)
 
-    @_reporting
+    def _records_removed(self) -> None:
+        self.observer.truncated(self)
+
+    @reporting
     def lead(self, state: Leadership) -> bool:
         """Become leader, or apply a new ISR as leader. Returns whether the leader epoch is new. A failure changes nothing."""
         new_epoch = not self.is_leader or state.leader_epoch != self.state.leader_epoch
@@ -240,42 +173,42 @@ class Partition:
         """So many offsets of the last append have no record."""
         self._counted_end += count
 
-    def check_leader(self, current_leader_epoch: int = -1) -> None:
-        """NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH (KIP-320) unless this broker leads in that epoch."""
-        self.check_epoch(current_leader_epoch)
-        if not self.is_leader:
-            raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {self.broker_id} does not lead {self.topic_partition}")
-
-    def check_epoch(self, current_leader_epoch: int) -> None:
-        """FENCED_LEADER_EPOCH for an older epoch, UNKNOWN_LEADER_EPOCH for a newer one; -1 is not checked."""
-        if current_leader_epoch == -1 or current_leader_epoch == self.state.leader_epoch:
-            return
-        if current_leader_epoch < self.state.leader_epoch:
-            raise BrokerError(ErrorCode.FENCED_LEADER_EPOCH)
-        raise BrokerError(ErrorCode.UNKNOWN_LEADER_EPOCH)
-
-    def append(self, records: memoryview, now_ms: int, *, all_in_sync: bool = False, origin: Origin = Origin.CLIENT) -> Appended:
+    def append(self, records: memoryview, now_ms: int, all_in_sync: bool = False, origin: Origin = Origin.CLIENT) -> Appended:
         """Append as leader; `acknowledged` decides when the request may be answered. `all_in_sync`: for acks=all. BrokerError."""
-        self.counts.produce_requests += 1
+        counts = self.counts
+        counts.produce_requests += 1
         log = self.log
-        try:  # no `_reporting` here and in `read`, which are called for each request
-            self._check_append(all_in_sync)
+        try:  # no `reporting` here and in `read`, which are called for each request
+            if not self._single:
+                self._check_append(all_in_sync)
             if self._successor_since_s is not None:
                 self._check_first_batch(records, self._successor_since_s)
             if self._refused.batches:
                 self._refused.check(self.topic_partition, log.topic_id, log.producers, records)
-            appended = log.append(records, leader_epoch=self.state.leader_epoch, now_ms=now_ms, origin=origin)
+            appended = log.append(records, self.state.leader_epoch, now_ms, origin)
         except BrokerError as error:
             if isinstance(error, StorageError):
                 self.storage_failed(error)
             if error.code in PASSING:
                 self._refused.refuse(*self.topic_partition, records, error.code, log.producers)
             raise
-        self._appended(0 if appended.duplicate else len(records))
+        end = log.log_end_offset
+        if end - log.recovery_point >= log.config.flush_messages:
+            self._have_flushed()
+        if appended.duplicate:
+            return appended
+        counts.bytes_in += len(records)
+        if self._single and not self._flushing:
+            self.high_watermark = end
+        else:
+            if self._followers is not None:
+                self._followers.appended()
+            self._advance()
+        self.observer.moved(self)
         return appended
 
     def _check_append(self, all_in_sync: bool) -> None:
-        """NOT_LEADER_OR_FOLLOWER or NOT_ENOUGH_REPLICAS if nothing may be appended."""
+        """NOT_LEADER_OR_FOLLOWER or NOT_ENOUGH_REPLICAS if nothing may be appended. Needless for a leader without other replicas."""
         if not self.is_leader:
             raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {self.broker_id} does not lead {self.topic_partition}")
         wanted = self.log.config.min_insync_replicas
@@ -288,47 +221,6 @@ class Partition:
             check_first_batch(self.log.producers, records)
         else:
             self._successor_since_s = None
-
-    def _appended(self, size: int) -> None:
-        """So many bytes were appended as leader; 0: duplicates only."""
-        if self.log.flush_due:
-            self._have_flushed()
-        if not size:
-            return
-        self.counts.bytes_in += size
-        if self._single and not self._flushing:
-            self.high_watermark = self.log.log_end_offset
-        else:
-            if self._followers is not None:
-                self._followers.appended()
-            self._advance()
-        self.observer.moved(self)
-
-    def _have_flushed(self) -> None:
-        """Sync the log for flush.messages; one sync at a time, the next one covers the records appended in between."""
-        if not self._flushing:
-            self._flushing = True
-            self._flush(self.log, self._flushed)
-
-    def _flushed(self) -> None:
-        self._flushing = False
-        if self.state.leader == NO_LEADER:
-            return  # it may be stopped or offline
-        if self.log.flush_due or self.log.names_unsynced:
-            self._have_flushed()
-        if self.is_leader:
-            self._advance()
-        self.observer.moved(self)
-
-    def take_log(self, log: Log) -> None:
-        """Replace the log by a copy with the same records in another directory."""
-        self.log = log
-        self._flushed()  # a flush of the old copy may never complete
-
-    def check_replica(self, replica: int) -> None:
-        """NOT_LEADER_OR_FOLLOWER unless `replica` is in the partition's assignment."""
-        if replica not in self.state.replicas:
-            raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {replica} is not a replica of {self.topic_partition}")
 
     def follower_fetched(self, fetch: FollowerFetch) -> None:
         """A replica fetched: the high watermark may advance, and the replica may join the ISR."""
@@ -394,57 +286,6 @@ class Partition:
         self.high_watermark = wanted
         return True
 
-    # As a follower
-
-    @_reporting
-    def replicate(self, records: memoryview, *, high_watermark: int, log_start_offset: int, now_ms: int) -> None:
-        """Append what the leader sent for an offset that is this log's end, and take over the leader's high watermark and log start.
-
-        With flush.messages the log is synced, and the next fetch waits for it (`log.flush_due`): to the leader, a fetch says that this
-        replica has the records.
-
-        The caller compares the leader epoch of its request with `state`. CORRUPT_MESSAGE: nothing is appended.
-        """
-        log = self.log
-        end, start, watermark = log.log_end_offset, log.log_start_offset, self.high_watermark
-        if len(records):
-            log.append_replicated(records, now_ms=now_ms)
-            if log.flush_due:
-                self._have_flushed()
-        # Both never go back; neither is beyond what this replica has.
-        self.high_watermark = max(watermark, min(high_watermark, log.log_end_offset))
-        log.advance_start(min(log_start_offset, self.high_watermark))
-        if (end, start, watermark) != (log.log_end_offset, log.log_start_offset, self.high_watermark):
-            self.observer.moved(self)
-
-    @_reporting
-    def truncate_to(self, offset: int) -> None:
-        """Remove the records from `offset` on, which the leader does not have (KIP-101).
-
-        Perhaps not all at once: then the log is synced (`Log.names_due`), and the caller finds out again what is to be removed.
-        """
-        if offset < self.high_watermark:
-            logger.warning("%s is truncated to offset %d, below its high watermark %d: after an unclean leader election, or a loss of data "
-                           "on the leader", self.topic_partition, offset, self.high_watermark)  # fmt: skip
-        if self.log.truncate_towards(offset):
-            self._truncated()
-
-    @_reporting
-    def restart_at(self, offset: int, now_ms: int) -> None:
-        """Remove all records: the leader's log begins at `offset`, above this log's end. Perhaps not all at once, as `truncate_to`."""
-        if self.log.restart_towards(offset, now_ms=now_ms):
-            logger.info("%s ended before offset %d, where the leader's log begins: all of its records were removed",
-                        self.topic_partition, offset)  # fmt: skip
-            self.high_watermark = max(self.high_watermark, offset)
-        self._truncated()
-
-    def _truncated(self) -> None:
-        if self.log.names_unsynced:
-            self._have_flushed()
-        self.high_watermark = min(self.high_watermark, self.log.log_end_offset)
-        self.observer.truncated(self)
-        self.observer.moved(self)
-
     # Waiting appends
 
     def acknowledged(self, last_offset: int, *, all_in_sync: bool = True) -> bool:
@@ -462,41 +303,6 @@ class Partition:
         in_sync = self.state.isr if self._followers is None else self._followers.maximal
         return len(in_sync) >= self.min_in_sync
 
-    @property
-    def last_stable_offset(self) -> int:
-        """The end (exclusive) of a read_committed read."""
-        return self.log.last_stable_offset(self.high_watermark)
-
-    def end_for(self, isolation: int, replica: int = CONSUMER) -> int:
-        """The offset (exclusive) up to which this reader may read."""
-        if replica != CONSUMER:
-            return self.log.log_end_offset
-        return self.last_stable_offset if isolation == Isolation.READ_COMMITTED else self.high_watermark
-
-    def read(self, offset: int, bytes_max: int, offset_end: int, whole_first_batch: bool) -> Read:
-        """The batches from the one that contains `offset`; OFFSET_OUT_OF_RANGE outside of the log. The caller checks role and epoch."""
-        try:
-            return self.log.read(offset, bytes_max, offset_end=offset_end, whole_first_batch=whole_first_batch)
-        except StorageError as error:
-            self.storage_failed(error)
-            raise
-
-    @_reporting
-    def aborted_transactions(self, start: int, end: int) -> list[AbortedTransaction]:
-        """Aborted transactions with records in [start, end)."""
-        return self.log.aborted_transactions(start, end)
-
-    def diverging_epoch(self, last_fetched_epoch: int, fetch_offset: int) -> EpochEnd | None:
-        """The truncation point of a reader whose log ends with this epoch and offset; None if it does not diverge (KIP-595)."""
-        if last_fetched_epoch < 0 or fetch_offset < self.log.log_start_offset:
-            return None  # the read fails with OFFSET_OUT_OF_RANGE for an offset below the log's start
-        end = self.log.end_offset_for_epoch(last_fetched_epoch)
-        if end.epoch < 0:
-            raise BrokerError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{self.topic_partition} has no leader epoch up to {last_fetched_epoch}")
-        if end.epoch < last_fetched_epoch or end.end_offset < fetch_offset:
-            return end
-        return None
-
     def start_moved(self) -> None:
         """Report that retention has advanced the log start offset."""
         self.observer.moved(self)
@@ -507,7 +313,7 @@ class Partition:
         start = self.log.log_start_offset
         return start if self._followers is None else self._followers.low_watermark(start)
 
-    @_reporting
+    @reporting
     def delete_records(self, offset: int) -> int:
         """Advance the log start offset to `offset` (-1: the high watermark), and return it: the low watermark that is to be reached.
 
