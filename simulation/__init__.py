@@ -1,12 +1,13 @@
 """Deterministic simulation: a whole cluster in one thread, whose clock, chance, network, disks and ZooKeeper are simulated.
 
-`World(plan)` runs the real code of brokers, from `txbroker/connection` down to the log: request handlers, replicas, the controller,
+`Cluster(plan)` runs the real code of brokers, from `txbroker/connection` down to the log: request handlers, replicas, the controller,
 group coordinators, and the loops that copy partitions. A seed decides everything, so that a failure is found again by its seed.
 
     plan.py        what a seed draws: the cluster, the clients' work and the faults, as values (swarm testing)
     plan_file.py   plans as JSON that people can read and change; plan_values.py: what their fields may hold
     workloads.py   which clients a seed has beside plain ones
-    world.py       builds a world from a plan, runs it, heals it, and requires that it converges
+    cluster.py     builds a cluster from a plan, runs it, heals it, and requires that it converges
+    environment.py what all parts of a run share
     scheduler.py   simulated time: a heap of events
     process.py     one process: the reactor that its code runs on; it can be paused and killed
     network.py     byte streams between hosts: latency, cuts in one or both directions, slow links
@@ -16,7 +17,7 @@ group coordinators, and the loops that copy partitions. A seed decides everythin
     hosts.py       the machines of brokers
     clients/       producers, transactions, consumers, members of groups, administrators
     ledger.py      what clients sent and saw; transaction_ledger.py and group_ledger.py: of transactions and groups
-    faults.py      carries out the faults of a plan
+    faults.py      carries out the faults of a plan; directed_faults.py: those of several steps; fault_actions.py: what both do and undo
     invariants/    what must hold after every step, and at the end
     trace.py       one line for each transition; its hash compares two runs
     shrink.py      removes faults, clients and time from a failing plan

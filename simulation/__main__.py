@@ -144,9 +144,9 @@ def _progress(text: str) -> None:
 
 
 def _replay(plan: Plan) -> int:
-    result, world = run_plan(plan, keep_trace=True)
-    print("\n".join(world.trace.lines))
-    print(f"\n{plan}\ntrace {result.digest:08x}, {world.trace.count} lines")
+    result, cluster = run_plan(plan, keep_trace=True)
+    print("\n".join(cluster.environment.trace.lines))
+    print(f"\n{plan}\ntrace {result.digest:08x}, {cluster.environment.trace.count} lines")
     if result.violation is None:
         print("no violation")
         return 0

@@ -11,8 +11,8 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from simulation.host_disk import HostDisk, Killed
-from simulation.process import Process
+from simulation.host_disk import HostDisk
+from simulation.process import Killed, Process
 from txbroker.log.cleaner.cleaning_job import CleaningJob, Event, GroupCleaned, LastRecord, event_from_json, job_from_json, to_json
 from txbroker.log.cleaner.compaction_pass import run_job
 from txbroker.maintenance.cleaning_pass import CRASHED, WorkerLost

@@ -13,7 +13,7 @@ from txbroker.names import TopicPartition
 
 
 class GroupLedger:
-    """Of one world. `report(invariant, text)` ends the run."""
+    """Of one run. `report(invariant, text)` ends the run."""
 
     def __init__(self, report: Callable[[str, str], None]) -> None:
         self._report = report

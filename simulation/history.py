@@ -1,4 +1,4 @@
-"""The records of all clients of a world, for the checker of `testing/histories`, which runs at the end of each seed."""
+"""The records of all clients of a run, for the checker of `simulation/histories`, which runs at the end of each seed."""
 
 from __future__ import annotations
 

@@ -5,17 +5,10 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from simulation.memory_disk import MemoryDisk
+from simulation.process import Killed, Process
 from txbroker.log.disk import Buffer, DiskUsage, File, Lock, storage_error
-
-if TYPE_CHECKING:
-    from simulation.process import Process
-
-
-class Killed(BaseException):
-    """The process has ended: nothing that it does has an effect."""
 
 
 class Faults:

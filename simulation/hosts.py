@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from simulation.chance import stream
 from simulation.cleaners import SimulatedCleaners
+from simulation.environment import Environment
 from simulation.host_disk import HostDisk
 from simulation.memory_disk import MemoryDisk
 from simulation.ports import SimulatedPorts
@@ -26,17 +27,14 @@ from txbroker.config.load import load_broker_config
 from txbroker.config.properties import parse_overrides
 from txbroker.config.resolve import BrokerConfig
 from txbroker.errors import StartError
+from txbroker.names import TopicPartition
 from txbroker.transport.limits import Limits
-
-if TYPE_CHECKING:
-    from simulation.world import World
 
 T = TypeVar("T")
 log = logging.getLogger("txbroker.simulation")
 
 DATA = "/data"
 PORT = 9092
-START_MS = 1_700_000_000_000
 WORKER_S = 0.002  # a job of a worker takes up to so long
 
 
@@ -50,10 +48,29 @@ def configuration(broker_id: int, connect: str, overrides: Mapping[str, str]) ->
     return load_broker_config(parse_overrides([f"{key}={value}" for key, value in text.items()], {}))
 
 
+class HostObserver(Protocol):
+    """Is notified of what happens on a host."""
+
+    def stepped(self, host: BrokerHost) -> None:
+        """Its process has made a step."""
+
+    def ended(self, host: BrokerHost) -> None:
+        """Its process has ended."""
+
+    def exited(self, host: BrokerHost) -> None:
+        """Its process has ended itself. After `ended`."""
+
+    def process_failed(self, host: BrokerHost, what: str, failure: Failure) -> None:
+        """Its broker cannot start, cannot stop, or ends itself."""
+
+    def rewritten(self, host: BrokerHost, name: TopicPartition) -> None:
+        """Segments of a log were replaced by cleaned ones."""
+
+
 class BrokerHost:
     """The machine `b<broker id>`. `broker`: of the process that runs, None if there is none."""
 
-    def __init__(self, world: World, broker_id: int, overrides: Mapping[str, str]) -> None:
+    def __init__(self, environment: Environment, observer: HostObserver, broker_id: int, overrides: Mapping[str, str]) -> None:
         self.id = broker_id
         self.name = f"b{broker_id}"
         self.clock_offset_ms = 0
@@ -68,12 +85,13 @@ class BrokerHost:
         self.serving = False
         self.stopping = False
         self._killed: list[object] = []  # what killed processes had: its end in the middle of anything is no mistake
-        self._world = world
+        self._environment = environment
+        self._observer = observer
         self._overrides = overrides
 
     def now_ms(self) -> int:
         """This machine's wall clock."""
-        return START_MS + int(self._world.scheduler.now_s * 1000) + self.clock_offset_ms
+        return self._environment.now_ms() + self.clock_offset_ms
 
     @property
     def is_running(self) -> bool:
@@ -82,17 +100,17 @@ class BrokerHost:
 
     def start(self) -> None:
         """Start a broker process."""
-        world = self._world
-        world.network.down.discard(self.name)
+        environment = self._environment
+        environment.network.down.discard(self.name)
         self.starts += 1
         self.serving = self.stopping = False
         self.sessions = []
-        process = self.process = world.process(f"{self.name}.{self.starts}", self.name, on_step=partial(world.state.stepped, self))
+        process = self.process = environment.process(f"{self.name}.{self.starts}", self.name, on_step=partial(self._observer.stepped, self))
         self.host_disk = HostDisk(self.disk, process)
-        if world.plan.cleaning:
+        if environment.plan.cleaning:
             self._start_cleaners(process)
-        config = configuration(self.id, world.ensemble.connect, self._overrides)
-        broker = self.broker = Broker(config, self._environment(process), [DATA], partial(self._fatal, process))
+        config = configuration(self.id, environment.ensemble.connect, self._overrides)
+        broker = self.broker = Broker(config, self._of_broker(process), [DATA], partial(self._fatal, process))
 
         def not_started(failure: Failure) -> None:
             self._failed(process, "cannot start", failure)
@@ -107,7 +125,7 @@ class BrokerHost:
             self.process.kill(silent=silent)
             self._ended()
         if silent:
-            self._world.network.down.add(self.name)
+            self._environment.network.down.add(self.name)
 
     def stop(self) -> None:
         """Stop the broker in order: SIGTERM. The process ends when it has stopped."""
@@ -139,18 +157,18 @@ class BrokerHost:
         self.serving = False
         self.broker = None
         self.disk.end_process()
-        self._world.ended(self)
+        self._observer.ended(self)
 
     def _exited(self, process: Process) -> None:
         if process.alive and process is self.process:
             process.kill()
             self._ended()
-            self._world.faults.exited(self)
+            self._observer.exited(self)
 
     def _started(self, process: Process) -> None:
         if process is self.process:
             self.serving = True
-            self._world.trace.add(self.name, "serves")
+            self._environment.trace.add(self.name, "serves")
             if self.stopping:
                 self.stopping = False
                 self.stop()
@@ -161,20 +179,20 @@ class BrokerHost:
 
     def _failed(self, process: Process, what: str, failure: Failure) -> None:
         if process.alive:  # else it was killed in the middle of this
-            self._world.process_failed(self, what, failure)
+            self._observer.process_failed(self, what, failure)
 
-    def _environment(self, process: Process) -> BrokerEnvironment:
-        world, chance = self._world, stream(self._world.plan.seed, f"{self.name}.{self.starts}")
+    def _of_broker(self, process: Process) -> BrokerEnvironment:
+        environment, chance = self._environment, stream(self._environment.plan.seed, f"{self.name}.{self.starts}")
 
         workers = SimulatedWorkers(process.callLater, lambda: chance.random() * (WORKER_S + self.slow_disk_s))
 
         def session(servers: str, timeout_ms: int, **arguments: Any) -> SimulatedSession:
-            made = SimulatedSession(process, world.ensemble, servers, timeout_ms, **arguments)
+            made = SimulatedSession(process, environment.ensemble, servers, timeout_ms, **arguments)
             self.sessions.append(made)
             return made
 
         def ports(reactor: Any, limits: Limits, run_in_worker: object, actions: ActionQueue) -> SimulatedPorts:
-            return SimulatedPorts(process, world.network, chance, limits, actions)
+            return SimulatedPorts(process, environment.network, chance, limits, actions)
 
         return BrokerEnvironment(
             reactor=process,
@@ -195,9 +213,9 @@ class BrokerHost:
         )
 
     def _start_cleaners(self, process: Process) -> None:
-        chance = stream(self._world.plan.seed, f"cleaners of {process.name}")
+        chance = stream(self._environment.plan.seed, f"cleaners of {process.name}")
         self.cleaners = SimulatedCleaners(
-            process, self.host_disk, chance, lambda: self.slow_disk_s, lambda name: self._world.state.rewritten(self, name)
+            process, self.host_disk, chance, lambda: self.slow_disk_s, lambda name: self._observer.rewritten(self, name)
         )
 
 

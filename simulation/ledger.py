@@ -1,4 +1,4 @@
-"""What the clients of a world have sent, and what they saw: everything that a client could complain about is checked here, at once."""
+"""What the clients of a run have sent, and what they saw: everything that a client could complain about is checked here, at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Takes the log of all processes of a world, and Twisted's reports of unhandled errors, while it runs.
+"""Takes the log of all processes of a run, and Twisted's reports of unhandled errors, while it runs.
 
 Twisted reports a failed Deferred when nothing refers to it any more. Most are in reference cycles, and are reported by `collect` only.
 """
@@ -7,23 +7,23 @@ from __future__ import annotations
 
 import gc
 import logging
+from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from twisted.logger import globalLogPublisher
 
-from simulation.host_disk import Killed
-
-if TYPE_CHECKING:
-    from simulation.world import World
+from simulation.environment import Environment
+from simulation.process import Killed
 
 
 class LogWatch(logging.Handler):
-    """A context manager."""
+    """A context manager. `log_line` is called with each line."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, environment: Environment, log_line: Callable[[logging.LogRecord], None]) -> None:
         super().__init__()
-        self._world = world
+        self._environment = environment
+        self._log_line = log_line
         self._logger = logging.getLogger("txbroker")
         self._observer: Any = self._twisted
         self._ended = False
@@ -47,14 +47,14 @@ class LogWatch(logging.Handler):
     def collect(self) -> None:
         """The run has ended: have Twisted report the failed Deferreds that are garbage."""
         self._ended = True
-        if self._world.violation is None:
+        if self._environment.violation is None:
             gc.collect()
 
     def emit(self, record: logging.LogRecord) -> None:
         if not self._ended:  # coroutines that are cleared away may log that they end
-            self._world.log_line(record)
+            self._log_line(record)
 
     def _twisted(self, event: dict[str, Any]) -> None:
         failure = event.get("log_failure")
         if failure is not None and not failure.check(Killed):
-            self._world.violate("I12", f"Twisted reports an unhandled error: {failure.getTraceback()}")
+            self._environment.violate("I12", f"Twisted reports an unhandled error: {failure.getTraceback()}")

@@ -10,7 +10,7 @@ from collections import Counter, deque
 from collections.abc import Callable
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from twisted.internet.address import IPv4Address
 from twisted.internet.error import ConnectionDone, ConnectionLost, ConnectionRefusedError, TimeoutError, UserError
@@ -18,18 +18,26 @@ from twisted.python.failure import Failure
 
 from simulation.scheduler import Scheduler
 
-if TYPE_CHECKING:
-    from simulation.process import Process
-
 Link = tuple[str, str]
 
 SPLIT_CHANCE = 0.05  # a write arrives in two pieces
 
 
+class NetworkProcess(Protocol):
+    """A process that has ports and connections. See `process.py`."""
+
+    alive: bool
+    host: str
+
+    def step(self, call: Callable[[], object]) -> None: ...
+
+    def callLater(self, delay_s: float, call: Callable[..., object], *arguments: Any) -> Any: ...
+
+
 class Accepting:
     """A listening port. `connected(end)` is called with the server's end of each connection."""
 
-    def __init__(self, process: Process, connected: Callable[[End], None]) -> None:
+    def __init__(self, process: NetworkProcess, connected: Callable[[End], None]) -> None:
         self.process = process
         self.connected = connected
 
@@ -82,7 +90,7 @@ class Pipe:
 class End:
     """One end of a connection. The owner calls `own` with what is called as steps of its process; until then, what comes waits."""
 
-    def __init__(self, network: Network, process: Process, peer_host: str, port: int) -> None:
+    def __init__(self, network: Network, process: NetworkProcess, peer_host: str, port: int) -> None:
         self.process = process
         self.peer_host = peer_host
         self.port = port
@@ -213,7 +221,7 @@ class Network:
         self.stalled: dict[Link, list[Pipe]] = {}
         self._latency_s = latency_s
         self._ports: dict[tuple[str, int], Accepting] = {}
-        self._ends: dict[Process, dict[End, None]] = {}
+        self._ends: dict[NetworkProcess, dict[End, None]] = {}
         self._local_port = 40_000
 
     def latency_s(self, link: Link, *, requests: bool = False) -> float:
@@ -319,11 +327,11 @@ class Network:
         """An end of a connection is closed."""
         self._ends.get(end.process, {}).pop(end, None)
 
-    def ends(self, process: Process) -> list[End]:
+    def ends(self, process: NetworkProcess) -> list[End]:
         """The ends of the connections that a process has."""
         return list(self._ends.get(process, ()))
 
-    def ended(self, process: Process, *, silent: bool) -> None:
+    def ended(self, process: NetworkProcess, *, silent: bool) -> None:
         """A process ends: its ports are free, and its connections are reset."""
         for address in [address for address, accepting in self._ports.items() if accepting.process is process]:
             del self._ports[address]
@@ -333,7 +341,7 @@ class Network:
             else:
                 end.close(reset=True)
 
-    def dial(self, process: Process, host: str, port: int, connected: Callable[[End], None], refused: Callable[[], None]) -> End:
+    def dial(self, process: NetworkProcess, host: str, port: int, connected: Callable[[End], None], refused: Callable[[], None]) -> End:
         """Begin to connect. One of the two is called as a step of the process, unless the host does not answer."""
         end = End(self, process, host, port)
         end.outgoing = end._pipe.requests = True
@@ -356,7 +364,7 @@ class Network:
         end._pipe.put(arrive)
         return end
 
-    def connect(self, process: Process, host: str, port: int, factory: Any, timeout_s: float) -> Connector:
+    def connect(self, process: NetworkProcess, host: str, port: int, factory: Any, timeout_s: float) -> Connector:
         """Twisted's connectTCP."""
         self._local_port += 1
         connector = Connector(self, process, host, port, factory, timeout_s, self._local_port)
@@ -367,7 +375,9 @@ class Network:
 class Connector:
     """An attempt to connect of a Twisted client: IConnector."""
 
-    def __init__(self, network: Network, process: Process, host: str, port: int, factory: Any, timeout_s: float, local_port: int) -> None:
+    def __init__(
+        self, network: Network, process: NetworkProcess, host: str, port: int, factory: Any, timeout_s: float, local_port: int
+    ) -> None:
         self._network = network
         self._process = process
         self._address = IPv4Address("TCP", host, port)

@@ -17,11 +17,14 @@ from twisted.internet.error import AlreadyCalled, AlreadyCancelled
 from twisted.internet.interfaces import IHostnameResolver, IReactorPluggableNameResolver
 from zope.interface import implementer
 
-from simulation.host_disk import Killed
 from simulation.network import Network
 from simulation.scheduler import Scheduler
 
 SOON_S = 50e-6  # the mean delay of a call without a delay
+
+
+class Killed(BaseException):
+    """The process has ended: nothing that it does has an effect."""
 
 
 class Timer:
@@ -97,7 +100,7 @@ class Process:
         self.host = host
         self.alive = True
         self.paused = False
-        self.current: list[Process | None] = [None]  # of the world: which process runs now
+        self.current: list[Process | None] = [None]  # of all processes: which one runs now
         self.nameResolver = _Names()
         self._scheduler = scheduler
         self._network = network
@@ -130,7 +133,7 @@ class Process:
         """Connect to a listener of the network."""
         return self._network.connect(self, host, port, factory, timeout)
 
-    # What the world does with it
+    # What others do with it
 
     def schedule(self, timer: Timer) -> None:
         """Make a timer's call at its time."""

@@ -17,9 +17,9 @@ from typing import Any, NamedTuple, TypeVar
 from twisted.logger import LogBeginner, globalLogBeginner
 
 from simulation.bugs import switched_on
+from simulation.cluster import Cluster, Result
 from simulation.plan import Plan
 from simulation.workloads import draw
-from simulation.world import Result, World
 
 SEEDS_PER_PROCESS = 100
 YOUNG_MAX = 50_000  # objects between passes of the garbage collector, which take a tenth of a run's time with CPython's 700
@@ -64,15 +64,15 @@ def silence() -> None:
         globalLogBeginner.beginLoggingTo([ignore], discardBuffer=True, redirectStandardIO=False)
 
 
-def run_plan(plan: Plan, *, keep_trace: bool = False) -> tuple[Result, World]:
+def run_plan(plan: Plan, *, keep_trace: bool = False) -> tuple[Result, Cluster]:
     """Run one plan, with its deliberate bug, if it has one."""
     with switched_on(plan.bug):
-        world = World(plan, keep_trace=keep_trace)
-        return world.run(), world
+        cluster = Cluster(plan, keep_trace=keep_trace)
+        return cluster.run(), cluster
 
 
 def run_seed(seed: int, bug: str = "") -> Ran:
-    """Run a seed. Nothing of the world is left."""
+    """Run a seed. Nothing of the cluster is left."""
     begun_s = time.process_time()
     result, defect = None, ""
     try:

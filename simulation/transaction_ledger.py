@@ -44,7 +44,7 @@ class Sent:
 
 
 class TransactionLedger:
-    """Of one world. `report(invariant, text)` ends the run."""
+    """Of one run. `report(invariant, text)` ends the run."""
 
     def __init__(self, report: Callable[[str, str], None]) -> None:
         self._report = report

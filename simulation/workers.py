@@ -15,7 +15,7 @@ def no_time() -> float:
 
 
 class SimulatedWorkers:
-    """`in_worker` and `later` of a broker's world. A job is a call of the reactor, and its result arrives in another call.
+    """`in_worker` and `later` of a broker's environment. A job is a call of the reactor, and its result arrives in another call.
 
     So the broker may do anything else between the two, as with threads. `duration_s` gives how long the next job takes.
     """

@@ -56,7 +56,7 @@ class Rejoin(Exception):
 
 
 class Members:
-    """All members of one group in this world; their `busy` says why the group has not settled."""
+    """All members of one group; their `busy` says why the group has not settled."""
 
     def __init__(self, plan: GroupPlan) -> None:
         self.plan = plan

@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
+from simulation.clients.administrator import Administrator
+from simulation.ensemble import Ensemble
+from simulation.hosts import BrokerHost
 from simulation.invariants.cluster_state import topic_assignment
 from txbroker.cluster import node_paths
 from txbroker.cluster.node_data import TopicAssignment
 from txbroker.names import TopicPartition, amount
 
-if TYPE_CHECKING:
-    from simulation.clients.administrator import Administrator
-    from simulation.world import World
 
-
-def problem(world: World) -> str | None:
+def problem(ensemble: Ensemble, hosts: Mapping[int, BrokerHost], administrators: Sequence[Administrator]) -> str | None:
     """What is not true yet; None if everything is."""
-    nodes = world.ensemble.nodes
+    nodes = ensemble.nodes
     waiting = sorted(nodes.names_under(node_paths.DELETE_TOPICS))
     if waiting:
         return f"the deletion of {', '.join(waiting)} is not complete"
-    topics = {name: topic_assignment(_data(world, name)) for name in sorted(nodes.names_under(node_paths.TOPICS))}
+    topics = {name: topic_assignment(_data(ensemble, name)) for name in sorted(nodes.names_under(node_paths.TOPICS))}
     for name, topic in topics.items():
         for index, assignment in topic.partitions.items():
             if assignment.is_reassigning:
                 return f"the reassignment of {name}-{index} is not complete: {assignment}"
-    for host in world.hosts.values():
+    for host in hosts.values():
         components = None if host.broker is None else host.broker.components
         if components is not None:
             known = set(components.image.topics)
@@ -36,12 +35,12 @@ def problem(world: World) -> str | None:
             )
             if extra:
                 return f"{host.name} still has the replicas {extra}"
-    promises = (_promise(administrator, topics) or _configuration(administrator, world) for administrator in world.administrators)
+    promises = (_promise(administrator, topics) or _configuration(administrator, hosts) for administrator in administrators)
     return next(filter(None, promises), None)
 
 
-def _data(world: World, topic: str) -> bytes:
-    node = world.ensemble.nodes.get(node_paths.topic(topic))
+def _data(ensemble: Ensemble, topic: str) -> bytes:
+    node = ensemble.nodes.get(node_paths.topic(topic))
     return (None if node is None else node.data) or b""
 
 
@@ -51,9 +50,9 @@ def _replicas(topics: dict[str, TopicAssignment], name: TopicPartition) -> tuple
     return topic.partitions[name.partition].replicas if topic is not None and name.partition in topic.partitions else ()
 
 
-def _configuration(administrator: Administrator, world: World) -> str | None:
+def _configuration(administrator: Administrator, hosts: Mapping[int, BrokerHost]) -> str | None:
     expected = administrator.expected.segment_bytes
-    for host in world.hosts.values():
+    for host in hosts.values():
         if host.broker is not None and host.broker.components is not None:
             for replica in host.broker.components.replicas:
                 name, has = replica.topic_partition, replica.log.config.segment_bytes

@@ -7,12 +7,14 @@ with `Truth`, what some leader has once committed, and each write of the control
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from simulation.ensemble import Transaction
+from simulation.environment import Environment
+from simulation.hosts import BrokerHost
 from simulation.invariants import leader_epochs, producer_states
 from simulation.invariants.batches import READ_BYTES, read_batch
 from simulation.invariants.compaction import CompactedTruth
@@ -26,10 +28,6 @@ from txbroker.errors import BrokerError
 from txbroker.names import OFFSETS_TOPIC, TopicPartition, java_hash
 from txbroker.wire.batch import HEADER_SIZE, BatchHeader, read_header
 from txbroker.wire.records import Record
-
-if TYPE_CHECKING:
-    from simulation.hosts import BrokerHost
-    from simulation.world import World
 
 SEQUENCES = 2**31
 
@@ -82,17 +80,21 @@ class Truth:
 
 
 class ClusterState:
-    """Of one world."""
+    """Of one run, whose ledger asks it who leads and what is committed."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self._violate = world.violate
+    def __init__(self, environment: Environment, hosts: Mapping[int, BrokerHost]) -> None:
+        self._environment = environment
+        self._hosts = hosts
+        self._violate = environment.violate
         self._truths: dict[tuple[bytes, int], Truth] = {}
         self._replicas: dict[int, dict[TopicPartition, Replica]] = {}  # by broker, while its process runs
         self._ends: dict[tuple[int, TopicPartition], int | None] = {}  # of each replica, also of a broker that does not run
         self._states: dict[TopicPartition, PartitionState] = {}
         self._controller_epoch = 0
-        world.ensemble.committed = self._committed
+        environment.ensemble.committed = self._committed
+        environment.ledger.committed = self.acknowledged
+        environment.ledger.acting_coordinator = self.acting_coordinator
+        environment.ledger.leads = self.leads
 
     def truth(self, partition: Partition) -> Truth:
         """What is known of a partition."""
@@ -109,7 +111,7 @@ class ClusterState:
         broker = host.broker
         if broker is None or broker.components is None or host.process is None or not host.process.alive:
             return
-        if self._world.violation is not None:
+        if self._environment.violation is not None:
             return
         known = self._replicas.setdefault(host.id, {})
         partitions = broker.components.replicas._partitions
@@ -163,8 +165,8 @@ class ClusterState:
         if now.start > now.high_watermark:
             self._violate("I3", f"{who}: the log starts at {now.start}, above the high watermark {now.high_watermark}")
         if now.end < before.end:
-            self._world.trace.add(host.name, f"{name} is truncated from {before.end} to {now.end}")
-            self._world.counts["truncations"] += 1
+            self._environment.trace.add(host.name, f"{name} is truncated from {before.end} to {now.end}")
+            self._environment.counts["truncations"] += 1
         if now.high_watermark > replica.checked:
             self._compare(replica, truth, who, now)
         if started:
@@ -179,8 +181,8 @@ class ClusterState:
             self._check_isr(name, now, who)
 
     def _leads(self, host: BrokerHost, who: str, truth: Truth, now: Seen) -> None:
-        self._world.trace.add(host.name, f"leads {who}, high watermark {now.high_watermark}, end {now.end}")
-        self._world.counts["leaders"] += 1
+        self._environment.trace.add(host.name, f"leads {who}, high watermark {now.high_watermark}, end {now.end}")
+        self._environment.counts["leaders"] += 1
         leader = truth.leaders.setdefault(now.leader_epoch, host.id)
         if leader != host.id:
             self._violate("I4", f"{who} leads, and b{leader} has led in the same epoch")
@@ -228,7 +230,7 @@ class ClusterState:
             self._violate("I2", f"{who}: the batch at {header.base_offset} is {found}, and was committed as {known}")
 
     def _compacts(self, partition: Partition) -> bool:
-        return self._world.plan.cleaning and partition.log.config.compact
+        return self._environment.plan.cleaning and partition.log.config.compact
 
     def _compare_compacted(self, truth: Truth, who: str, header: BatchHeader, records: list[Record]) -> None:
         """A batch of a compacted topic: records of it may be missing, but it has no other ones (I2)."""
@@ -247,9 +249,9 @@ class ClusterState:
     def rewritten(self, host: BrokerHost, name: TopicPartition) -> None:
         """Segments of a log were replaced by cleaned ones (I13)."""
         replica = self._replicas.get(host.id, {}).get(name)
-        self._world.counts["cleaned segments"] += 1
-        if replica is not None and self._world.violation is None:
-            self._world.trace.add(host.name, f"{name} has cleaned segments")
+        self._environment.counts["cleaned segments"] += 1
+        if replica is not None and self._environment.violation is None:
+            self._environment.trace.add(host.name, f"{name} has cleaned segments")
             self._check_compacted(replica, f"b{host.id} ({name}, after a swap)")
 
     def _check_compacted(self, replica: Replica, who: str) -> None:
@@ -301,7 +303,7 @@ class ClusterState:
             if end is not None and end < leader.high_watermark:
                 text = f"the high watermark is {leader.high_watermark}, and b{member} of the ISR {state.isr} ends at {end}"
                 self._violate("I6", f"{who}: {text}")
-            if self._world.plan.durable and leader.high_watermark > 0:
+            if self._environment.plan.durable and leader.high_watermark > 0:
                 self._check_synced(member, name, leader.high_watermark, who)
 
     def _check_synced(self, member: int, name: TopicPartition, high_watermark: int, who: str) -> None:
@@ -313,7 +315,7 @@ class ClusterState:
         region: Any = log.read(high_watermark - 1, 1, offset_end=high_watermark, whole_first_batch=True).region
         if not region.length:
             return  # the last records were cleaned
-        synced = self._world.hosts[member].disk.synced(region.file.path)
+        synced = self._hosts[member].disk.synced(region.file.path)
         if synced < region.position + region.length:
             self._violate("I1", f"{who}: {high_watermark - 1} is committed, and b{member} of the ISR has not synced it")
 
@@ -344,13 +346,13 @@ class ClusterState:
         self._violate("I1", f"{name}@{last_offset} is acknowledged, and no leader has committed it")
 
     def _has_id(self, topic: str, topic_id: bytes) -> bool:
-        node = self._world.ensemble.nodes.get(node_paths.topic(topic))
+        node = self._environment.ensemble.nodes.get(node_paths.topic(topic))
         return node is None or topic_assignment(node.data).topic_id == topic_id
 
     def states(self) -> Iterator[tuple[TopicPartition, PartitionState, tuple[int, ...]]]:
         """The partitions with their states and replicas, as ZooKeeper has them."""
         for name, state in self._states.items():
-            node = self._world.ensemble.nodes.get(node_paths.topic(name.topic))
+            node = self._environment.ensemble.nodes.get(node_paths.topic(name.topic))
             if node is not None:
                 yield name, state, topic_assignment(node.data).partitions[name.partition].replicas
 
@@ -366,12 +368,12 @@ class ClusterState:
     @property
     def controller(self) -> int | None:
         """The broker that is the controller, as ZooKeeper has it."""
-        node = self._world.ensemble.nodes.get(node_paths.CONTROLLER)
+        node = self._environment.ensemble.nodes.get(node_paths.CONTROLLER)
         return None if node is None else int(json.loads(node.data or b"")["brokerid"])
 
     def acting_coordinator(self, group: str, broker_id: int) -> int | None:
         """The leader epoch in which a broker leads the partition of a group, if ZooKeeper and the broker agree."""
-        partitions = int(self._world.plan.settings["offsets.topic.num.partitions"])
+        partitions = int(self._environment.plan.settings["offsets.topic.num.partitions"])
         name = TopicPartition(OFFSETS_TOPIC, (java_hash(group) & 0x7FFFFFFF) % partitions)
         state, replica = self._states.get(name), self._replicas.get(broker_id, {}).get(name)
         if state is None or replica is None or state.leader != broker_id or not replica.seen.is_leader:
@@ -394,7 +396,7 @@ class ClusterState:
                 if node is not None:
                     state = self._states[name] = decode_state(node.data, node.version)
                     if before is None or (before.leader, before.leader_epoch, before.isr) != (state.leader, state.leader_epoch, state.isr):
-                        self._world.trace.add("tree", f"{name}: leader {state.leader}, epoch {state.leader_epoch}, ISR {state.isr}")
+                        self._environment.trace.add("tree", f"{name}: leader {state.leader}, epoch {state.leader_epoch}, ISR {state.isr}")
                     self._check_state(name, before, state)
 
     def _check_controller(self, controller: Node | None, epoch_node: Node | None) -> None:
@@ -433,11 +435,11 @@ class ClusterState:
 
     def _preferred(self, name: TopicPartition) -> int | None:
         """The leader that an operator, or the balancing, may elect while the one before it is well."""
-        node = self._world.ensemble.nodes.get(node_paths.topic(name.topic))
+        node = self._environment.ensemble.nodes.get(node_paths.topic(name.topic))
         return None if node is None else topic_assignment(node.data).partitions[name.partition].replicas[0]
 
     def _committed_end(self, name: TopicPartition) -> int:
-        node = self._world.ensemble.nodes.get(node_paths.topic(name.topic))
+        node = self._environment.ensemble.nodes.get(node_paths.topic(name.topic))
         truth = None if node is None else self._truths.get((topic_assignment(node.data).topic_id, name.partition))
         return 0 if truth is None else max(truth.ends.values(), default=0)
 
@@ -445,7 +447,7 @@ class ClusterState:
 
     def check_all(self) -> None:
         """Check what is too expensive for every step: each log as a whole."""
-        for host in self._world.hosts.values():
+        for host in self._hosts.values():
             for name, replica in self._replicas.get(host.id, {}).items():
                 who = f"b{host.id} ({name}, at the end)"
                 replica.checked = replica.seen.start

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
+from simulation.clients.all_clients import AllClients
 from simulation.clients.cluster_client import PASSING, ClusterClient
 from simulation.clients.consumer import Consumer, ConsumerPlan
+from simulation.environment import Environment
+from simulation.hosts import BrokerHost
 from simulation.invariants import administration
+from simulation.invariants.cluster_state import ClusterState
 from simulation.ledger import Ledger
+from txbroker.cluster.node_data import PartitionState
 from txbroker.names import TopicPartition
-
-if TYPE_CHECKING:
-    from simulation.hosts import BrokerHost
-    from simulation.world import World
-    from txbroker.cluster.node_data import PartitionState
-
 
 OVERDUE_S = 0.5  # a timer may be so late
 
@@ -26,36 +25,38 @@ def _is_controller(host: BrokerHost) -> bool:
 
 
 class Convergence:
-    """Of one world."""
+    """Of one run."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, environment: Environment, hosts: Mapping[int, BrokerHost], state: ClusterState, clients: AllClients) -> None:
+        self._environment = environment
+        self._hosts = hosts
+        self._state = state
+        self._clients = clients
 
     def problem(self, without: int | None = None) -> str | None:
         """What is missing; None if the cluster is whole, or whole except for the broker `without`, which does not come back."""
-        world = self._world
-        hosts = [host for host in world.hosts.values() if host.id != without]
+        hosts = [host for host in self._hosts.values() if host.id != without]
         for host in hosts:
             if not host.serving:
                 return f"{host.name} does not serve"
-        controller = world.state.controller
+        controller = self._state.controller
         active = [host.id for host in hosts if _is_controller(host)]
         if active != [controller]:
             return f"ZooKeeper has b{controller} as the controller, and of the brokers {active} are active"
-        for name, state, replicas in world.state.states():
+        for name, state, replicas in self._state.states():
             problem = self._partition_problem(name, state, replicas, hosts, without)
             if problem is not None:
                 return problem
         if without is not None:
             return None
-        for host in hosts if world.plan.cleaning else ():
+        for host in hosts if self._environment.plan.cleaning else ():
             components = None if host.broker is None else host.broker.components
             if components is not None and components.cleaner.uncleanable:
                 return f"{host.name} has the uncleanable partitions {components.cleaner.uncleanable}"
-        busy = "; ".join(text for client in world.clients if client.finishing for text in client.busy)
-        if not busy and world.administrators:
-            return administration.problem(world)
-        return busy or (self._open_transaction() if world.plan.transactional else None)
+        busy = "; ".join(text for client in self._clients.working if client.finishing for text in client.busy)
+        if not busy and self._clients.administrators:
+            return administration.problem(self._environment.ensemble, self._hosts, self._clients.administrators)
+        return busy or (self._open_transaction() if self._environment.plan.transactional else None)
 
     def _partition_problem(
         self, name: TopicPartition, state: PartitionState, replicas: tuple[int, ...], hosts: list[BrokerHost], without: int | None
@@ -74,7 +75,7 @@ class Convergence:
         return None
 
     def _open_transaction(self) -> str | None:
-        for host in self._world.hosts.values():
+        for host in self._hosts.values():
             if host.broker is not None and host.broker.components is not None:
                 for name, partition in host.broker.components.replicas._partitions.items():
                     if partition.is_leader and partition.last_stable_offset < partition.high_watermark:
@@ -85,8 +86,8 @@ class Convergence:
     def overdue(self) -> list[str]:
         """The requests that wait in a broker after their timeouts."""
         found = []
-        now_s = self._world.scheduler.now_s
-        for host in self._world.hosts.values():
+        now_s = self._environment.scheduler.now_s
+        for host in self._hosts.values():
             if host.broker is not None and host.broker.components is not None:
                 for purgatory in host.broker.components._purgatories:
                     found += [f"{parked.operation!r} in b{host.id}" for deadline_s, _, parked in purgatory._deadlines
@@ -95,19 +96,19 @@ class Convergence:
 
     async def read_all(self, client: ClusterClient) -> None:
         """Read all partitions to their ends; everything acknowledged must be there (I1)."""
-        world = self._world
+        environment = self._environment
         visible: dict[TopicPartition, dict[bytes, int]] = {}
-        for topic in world.plan.topics:
+        for topic in environment.plan.topics:
             for index in range(topic.partitions):
                 partition = TopicPartition(topic.name, index)
                 await self._read(client, partition)
-                if world.plan.transactional:
+                if environment.plan.transactional:
                     visible[partition] = await self._read(client, partition, read_committed=True)
-        compacted = {partition for partition in visible if world.ledger.of(partition).compacted}
-        world.ledger.transactions.check_end(visible, compacted)
+        compacted = {partition for partition in visible if environment.ledger.of(partition).compacted}
+        environment.ledger.transactions.check_end(visible, compacted)
 
     async def _read(self, client: ClusterClient, partition: TopicPartition, *, read_committed: bool = False) -> dict[bytes, int]:
-        ledger = self._world.ledger
+        ledger = self._environment.ledger
         plan = ConsumerPlan((partition,), 0.0, 1 << 20, False, 0.0, 0, read_committed=read_committed)
         reader = _Reader("committed reader" if read_committed else "reader", client, plan, ledger)
         ledger.history.assigned(reader.name, partition)
@@ -125,10 +126,10 @@ class Convergence:
         seen = ledger.of(partition)
         missing = [f"{offset} ({value!r})" for offset, value in seen.acknowledged.items() if offset >= end]
         if missing:
-            self._world.violate("I1", f"{partition} ends at {end}: acknowledged records are lost: {', '.join(missing[:3])}")
+            self._environment.violate("I1", f"{partition} ends at {end}: acknowledged records are lost: {', '.join(missing[:3])}")
         lost = [value for value in seen.unplaced if value not in seen.offsets]
         if lost and not seen.compacted:
-            self._world.violate("I1", f"{partition} does not have the acknowledged values {sorted(lost)[:3]}")
+            self._environment.violate("I1", f"{partition} does not have the acknowledged values {sorted(lost)[:3]}")
         return reader.values
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from simulation.clients.contents import record
-from simulation.invariants.cluster_state import Replica, Seen, Truth
+from simulation.environment import Environment
+from simulation.invariants.cluster_state import ClusterState, Replica, Seen, Truth
 from simulation.plan import draw_plain
-from simulation.world import World
 from txbroker.names import TopicPartition
 from txbroker.wire.records import build
 
@@ -34,11 +34,11 @@ class Log:
 
 def compare(truth: Truth, *offsets: int) -> str | None:
     """Compare a replica that has these offsets with what is committed: the violation."""
-    world = World(draw_plain(1))
+    environment = Environment(draw_plain(1))
     partition: Any = SimpleNamespace(log=Log([*offsets]), topic_partition=TopicPartition("t0", 0))
     seen = Seen(is_leader=False, leader_epoch=0, high_watermark=END, end=END, start=0)
-    world.state._compare(Replica(partition, seen, 0, END), truth, "replica", seen)
-    return None if world.violation is None else f"{world.violation.invariant} {world.violation.text}"
+    ClusterState(environment, {})._compare(Replica(partition, seen, 0, END), truth, "replica", seen)
+    return None if environment.violation is None else f"{environment.violation.invariant} {environment.violation.text}"
 
 
 @pytest.mark.parametrize("is_known", [True, False])

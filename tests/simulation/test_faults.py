@@ -21,9 +21,11 @@ def test_a_fault_of_all_links_includes_those_to_all_clients(monkeypatch: pytest.
     monkeypatch.setattr(Faults, "_slow_links", lambda faults, found, slow_s, seconds: links.extend(found))
     plan = next(plan for plan in map(draw, range(1, 100)) if getattr(plan, work))
     fault = Fault(1.0, kind, 0, 1.0, 0.1)
-    _, world = run_plan(replace(plan, faults=(fault,), left_out=None, duration_s=2.0))
-    clients = {client.name for client in [*world.producers, *world.consumers, *world.committers, *world.transactional, *world.members]}
-    assert {("b1", name) for name in clients} | {(name, "b1") for name in clients} <= set(links)
+    _, cluster = run_plan(replace(plan, faults=(fault,), left_out=None, duration_s=2.0))
+    clients = cluster.clients
+    named = [*clients.producers, *clients.consumers, *clients.committers, *clients.transactional, *clients.members]
+    names = {client.name for client in named}
+    assert {("b1", name) for name in names} | {(name, "b1") for name in names} <= set(links)
 
 
 def test_nothing_heals_the_links_of_a_broker_that_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,13 +25,13 @@ def test_what_was_acknowledged_in_the_step_counts_as_committed(monkeypatch: pyte
         if partition is not None and partition.high_watermark == 20:  # by this step
             killed.append(host.id)
             host.kill()
-            state._world.scheduler.after(1.0, host.start)
+            state._environment.scheduler.after(1.0, host.start)
         stepped(state, host)
 
     monkeypatch.setattr(ClusterState, "stepped", killing)
     producer = ProducerPlan((WRITTEN,), acks=-1, idempotent=True, in_flight=1, pause_s=0.05, records_max=1)
     topic = TopicPlan(WRITTEN.topic, partitions=1, replicas=1, min_in_sync=1)
     plan = replace(draw_plain(1), brokers=1, topics=(topic,), producers=(producer,), consumers=(), committers=(), faults=(), left_out=None)
-    result, world = run_plan(plan)
+    result, cluster = run_plan(plan)
     assert killed and result.violation is None, result.violation
-    assert world.producers[0].acknowledged > 20
+    assert cluster.clients.producers[0].acknowledged > 20

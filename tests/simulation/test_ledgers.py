@@ -132,9 +132,9 @@ def test_two_members_with_one_partition_and_offsets_that_go_back() -> None:
 
 def test_each_kind_of_work_is_done() -> None:
     plans = [draw(seed) for seed in range(1, 60)]
-    result, world = run_plan(next(plan for plan in plans if plan.transactional))
+    result, _ = run_plan(next(plan for plan in plans if plan.transactional))
     assert result.violation is None and result.counts["transactions committed"] > 0
-    result, world = run_plan(next(plan for plan in plans if plan.groups))
-    assert result.violation is None and all(member.has_committed for member in world.members if member.owned)
-    result, world = run_plan(next(plan for plan in plans if len(plan.administrators) == 1 and plan.brokers > 2))
-    assert result.violation is None and world.administrators[0].requests > 5
+    result, cluster = run_plan(next(plan for plan in plans if plan.groups))
+    assert result.violation is None and all(member.has_committed for member in cluster.clients.members if member.owned)
+    result, cluster = run_plan(next(plan for plan in plans if len(plan.administrators) == 1 and plan.brokers > 2))
+    assert result.violation is None and cluster.clients.administrators[0].requests > 5

@@ -33,6 +33,6 @@ def test_a_batch_is_repeated_while_the_log_remembers_it(monkeypatch: pytest.Monk
     monkeypatch.setattr(producers, "BATCHES_REMEMBERED", 5)
     monkeypatch.setattr(producers, "_find_earlier", lambda state, header: None)
     producer = ProducerPlan((TopicPartition("t0", 0),), acks=-1, idempotent=True, in_flight=5, pause_s=0.03, records_max=1)
-    result, world = run_plan(replace(draw_plain(1), faults=(), producers=(producer,), latency_s=0.02))
+    result, cluster = run_plan(replace(draw_plain(1), faults=(), producers=(producer,), latency_s=0.02))
     assert result.violation is None, result.violation
-    assert sent[0] > 100 and world.producers[0].acknowledged > 50
+    assert sent[0] > 100 and cluster.clients.producers[0].acknowledged > 50

@@ -12,11 +12,11 @@ import pytest
 
 from simulation.bug_search import search
 from simulation.bugs import BUGS, switched_on
+from simulation.cluster import Cluster
 from simulation.plan import SETTLE_S, draw_plain
 from simulation.run import run_plan, run_seed
 from simulation.shrink import shrink
 from simulation.workloads import draw
-from simulation.world import World
 
 COMMAND = [sys.executable, "-m", "simulation"]
 RUN = "simulation.run"
@@ -71,18 +71,18 @@ def test_a_plan_without_faults_has_none_and_is_whole_at_once() -> None:
     plan = draw_plain(1)
     # A consumer of one batch a fetch may be slower than the producers: it would be waited for at the end.
     consumers = tuple(replace(consumer, bytes_max=1_048_576) for consumer in plan.consumers)
-    result, world = run_plan(replace(plan, faults=(), consumers=consumers))
+    result, cluster = run_plan(replace(plan, faults=(), consumers=consumers))
     assert result.violation is None and result.converged_s < 5.0, result
-    assert world.ledger.records_read > 0 and sum(producer.acknowledged for producer in world.producers) > 100
-    offsets_partitions = 2 if world.committers else 0
-    assert result.counts["leaders"] == sum(topic.partitions for topic in world.plan.topics) + offsets_partitions
+    assert cluster.environment.ledger.records_read > 0 and sum(producer.acknowledged for producer in cluster.clients.producers) > 100
+    offsets_partitions = 2 if cluster.clients.committers else 0
+    assert result.counts["leaders"] == sum(topic.partitions for topic in cluster.plan.topics) + offsets_partitions
 
 
 def test_a_defect_of_the_simulation_finds_no_bug(monkeypatch: pytest.MonkeyPatch) -> None:
-    def defect(world: World) -> None:
+    def defect(cluster: Cluster) -> None:
         raise TypeError("it is wrong")
 
-    monkeypatch.setattr(World, "run", defect)
+    monkeypatch.setattr(Cluster, "run", defect)
     found = search("duplicate_accepted", seeds=range(1, 3), known=False)
     assert found.seed is None and found.line.endswith("NOT FOUND; seed 2 has a defect of the simulation: TypeError: it is wrong")
 

@@ -10,9 +10,9 @@ import pytest
 from twisted.internet.defer import Deferred
 from twisted.logger import globalLogBeginner, globalLogPublisher
 
+from simulation.environment import Violation
 from simulation.plan import Fault, Plan, draw_plain
 from simulation.run import run_plan
-from simulation.world import Violation
 from txbroker.broker.service import Broker
 
 
