@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterator
 from itertools import count
 
@@ -286,6 +287,32 @@ def test_temporary_failures_are_retried_in_the_next_round(cleaner: Cleaner, kind
     assert (len(cleaner.jobs), cleaner.why(T0)) == (1, Why.BACKOFF)
     cleaner.wait()
     assert len(cleaner.jobs) == 2
+
+
+def test_a_pass_that_cleaned_nothing_is_repeated_in_the_next_round(cleaner: Cleaner, caplog: pytest.LogCaptureFixture) -> None:
+    cleaner.log(T0, 2)
+    cleaner.wait()
+    (run,) = cleaner.workers.runs
+    run.tell(Mapped(end_offset=0, keys=0, missed_keys=0, records=0, bytes_read=0, invalid_headers=0))
+    run.tell(Done(end_offset=0, bytes_read=0, bytes_written=0, seconds=2.0))
+    cleaner.wait(0)
+    assert (cleaner.jobs, cleaner.why(T0)) == ([T0], Why.BACKOFF)
+    assert "t-0: a pass cleaned nothing: the map of keys is too small; raise log.cleaner.dedupe.buffer.size" in caplog.text
+    cleaner.wait()
+    assert cleaner.jobs == [T0, T0]
+
+
+def test_a_pass_that_cannot_begin_without_descriptors_is_left_to_the_next_round(cleaner: Cleaner) -> None:
+    """The others are cleaned meanwhile, and the directory stays online."""
+    cleaner.log(T0, 3)
+    other = cleaner.log(T1, 2)
+    fault = cleaner.broker.disk.fail("modified_ms", cleaner.broker.paths[0] + "/t-0", error=errno.EMFILE, times=1)
+    cleaner.wait()
+    assert (fault.failed, cleaner.jobs, cleaner.why(T0)) == (1, [T1], Why.BACKOFF)
+    cleaner.finish(cleaner.workers.runs[0], other)
+    assert (cleaner.jobs, cleaner.directories.offline()) == ([T1], [])
+    cleaner.wait()
+    assert cleaner.jobs == [T1, T0]
 
 
 def test_an_internal_error_at_the_begin_of_a_round_does_not_end_the_rounds(

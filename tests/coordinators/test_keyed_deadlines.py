@@ -32,8 +32,36 @@ def test_one_call_of_the_clock_serves_all():
     clock, deadlines, _ = make()
     for n in range(1_000):
         deadlines.set(str(n), monotonic_ms(clock) + 1_000_000 - n)
-    assert len(clock.getDelayedCalls()) == 1
+    (call,) = clock.getDelayedCalls()
     assert len(deadlines) == 1_000
+    deadlines.set("another", monotonic_ms(clock) + 1_000_000 - 999)
+    assert clock.getDelayedCalls() == [call], "no other call for a deadline that is as early"
+
+
+def test_deadlines_of_the_same_time_fire_in_the_order_in_which_they_were_set():
+    """Also of keys that have no order."""
+    clock = Clock()
+    fired: list[object] = []
+    deadlines: KeyedDeadlines[object] = KeyedDeadlines(clock, lambda key, due_ms: fired.append(key))
+    keys = [object(), "text", 3, None, ("a", 1)]
+    for key in keys:
+        deadlines.set(key, 10)
+    clock.advance(1)
+    assert fired == keys
+
+
+def test_the_clock_calls_at_the_next_deadline_that_is_not_cancelled():
+    clock, deadlines, fired = make()
+    start_ms = monotonic_ms(clock)
+    for key, after_ms in [("a", 100), ("cancelled", 200), ("replaced", 250), ("b", 300)]:
+        deadlines.set(key, start_ms + after_ms)
+    deadlines.cancel("cancelled")
+    deadlines.set("replaced", start_ms + 400)
+    clock.advance(0.15)
+    (call,) = clock.getDelayedCalls()
+    assert round((call.getTime() - START_S) * 1000) == 300
+    clock.advance(1)
+    assert [key for key, _ in fired] == ["a", "b", "replaced"]
 
 
 def test_setting_again_replaces():
@@ -54,6 +82,7 @@ def test_cancelled_and_stopped_times_never_fire():
     deadlines.set("a", monotonic_ms(clock) + 10)
     deadlines.set("b", monotonic_ms(clock) + 20)
     deadlines.cancel("a")
+    deadlines.cancel("never set")
     clock.advance(0.015)
     deadlines.stop()
     clock.advance(1)
@@ -91,9 +120,11 @@ def test_what_fails_does_not_stop_the_others(caplog):
     deadlines: KeyedDeadlines[str] = KeyedDeadlines(clock, fire)
     deadlines.set("bad", 10)
     deadlines.set("good", 10)
-    with caplog.at_level(logging.CRITICAL, "txbroker"):
+    with caplog.at_level(logging.ERROR, "txbroker"):
         clock.advance(1)
     assert fired == ["good"]
+    (line,) = caplog.records
+    assert line.getMessage() == "internal error at the deadline of 'bad'" and line.exc_info is not None
 
 
 def test_every_millisecond_is_reached():

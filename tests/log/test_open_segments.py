@@ -166,3 +166,20 @@ def test_flushes_of_many_segments_share_their_descriptors(tmp_path: Path) -> Non
     assert log.recovery_point == 20
     assert descriptors() - before <= 3 * 3
     assert values(log) == [b"%d" % number for number in range(20)]
+
+
+def test_closed_segments_with_open_files_count_and_the_active_one_does_not(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    for number in range(3):
+        append(log, b"%d" % number)
+        log.roll(NOW)
+    append(log, b"last")
+    shared = OpenSegments()
+    log.use(shared)
+    assert len(shared) == 3, "those that were open before"
+    log.close()
+    later = OpenSegments()
+    again = open_again(tmp_path, later)
+    assert len(later) == 0
+    assert values(again) == [b"0", b"1", b"2", b"last"]
+    assert len(later) == 3

@@ -26,6 +26,7 @@ from tests.support.fakes.worker import Worker
 from txbroker.errors import NoSpace, StorageError
 from txbroker.log.disk import Disk
 from txbroker.log.log import Log
+from txbroker.log.log_config import LogConfig
 from txbroker.log.segment_swap import SWAP_MARK, undo
 from txbroker.wire.entries import EntryHeader
 
@@ -195,7 +196,8 @@ def test_a_full_disk_keeps_the_old_segments_or_takes_the_directory_offline(direc
             disk.repair()
             undo(disk, f"{directory}/{renames}")
             assert names(directory / f"{renames}", ".swap", ".cleaned", SWAP_MARK) == []
-        except StorageError:
+        except StorageError as error:
+            assert str(error).startswith("a cleaned segment could not replace others: ")
             outcomes.append("offline")
             assert values(open_log(directory / f"{renames}", clean=False, recovery_point=18)) == new
         else:
@@ -306,3 +308,40 @@ def after_a_loss_of_power(everything_goes: bool, life: int, seed: int) -> tuple[
     assert everything_goes or again.aborted_transactions(0, 20) == aborted
     assert names(root / "log", ".cleaned", ".swap", ".deleted", SWAP_MARK) == []
     return "old" if found == old else "new", died
+
+
+def test_the_active_segment_is_not_replaced(directory: DiskPath) -> None:
+    log = made(directory / "log")
+    everything = values(log)
+    for bases in ((20,), (18, 20)):
+        size = write_cleaned(log, bases, lambda header: True, directory / f"aside{len(bases)}")
+        assert not replace(log, size, bases), bases
+    assert values(log) == everything
+    append(log, b"more")
+    assert values(log) == [*everything, b"more"]
+
+
+@pytest.mark.parametrize("everything_goes", [False, True])
+def test_a_cleaned_segment_that_is_active_after_a_truncation_is_written_to(directory: DiskPath, everything_goes: bool) -> None:
+    log = made(directory / "log")
+    size = write_cleaned(log, OLD, (lambda header: False) if everything_goes else odd, directory / "aside")
+    assert replace(log, size)
+    log.truncate_to(14)
+    left = values(log)
+    assert [segment.base_offset for segment in log.segments] == [0]
+    for number in range(20):  # enough for entries in the indexes
+        append(log, b"again %d" % number, timestamp=NOW + 100 + number, now_ms=NOW + 1000)
+    assert values(log) == [*left, *(b"again %d" % number for number in range(20))]
+    found = log.offset_for_timestamp(NOW + 110)
+    assert found is not None and found.offset == 24
+
+
+def test_an_empty_cleaned_segment_that_is_active_rolls_by_the_time_of_the_cleaning(directory: DiskPath) -> None:
+    log = made(directory / "log")
+    size = write_cleaned(log, OLD, lambda header: False, directory / "aside")
+    assert replace(log, size)
+    log.truncate_to(14)
+    log.config = LogConfig(index_interval_bytes=50, segment_ms=1000)
+    for after_ms, segments in ((100, 1), (900, 1), (1001, 2)):  # records without timestamps
+        append(log, b"v", timestamp=-1, now_ms=NOW + after_ms)
+        assert len(log.segments) == segments

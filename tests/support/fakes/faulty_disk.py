@@ -23,6 +23,7 @@ NAMES = frozenset({"create", "replace", "rename", "remove", "remove_tree", "make
 # What changes anything that a later process can see.
 CHANGES = WRITES | NAMES | {"truncate"}
 READS = frozenset({"open", "read", "pread", "map", "size", "names", "usage"})
+TIMES = frozenset({"modified_ms"})  # of files in use: these are in memory, and fail only by name
 EVERYTHING = CHANGES | READS | {"sync", "lock"}
 
 
@@ -80,7 +81,7 @@ class FaultyDisk:
              error: int | type[BaseException] = errno.EIO, torn: bool = False) -> Fault:
         """Add a fault. An operation fails with the first fault that is due."""
         names = {operations} if isinstance(operations, str) else operations
-        assert EVERYTHING.issuperset(names), f"{names} are not all operations of a disk"
+        assert (EVERYTHING | TIMES).issuperset(names), f"{names} are not all operations of a disk"
         self._faults.append(Fault(names, path, after, times, error, torn))
         return self._faults[-1]
 
@@ -157,6 +158,7 @@ class FaultyDisk:
         return self.disk.size(path)
 
     def modified_ms(self, path: str) -> int:
+        self.check("modified_ms", path)
         return self.disk.modified_ms(path)
 
     def set_modified_ms(self, path: str, modified_ms: int) -> None:
