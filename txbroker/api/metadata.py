@@ -71,9 +71,10 @@ class MetadataHandler:
 
     def _now(self, request: MetadataRequest, context: RequestContext) -> CachedResponse | MetadataResponse | Deferred[MetadataResponse]:
         session, image = context.session, self._image
-        # Everything that a response depends on besides the image. Without an authorizer the principal is not among it.
+        # Everything that a response depends on besides the image.
         wanted = request.topics
         key = (
+            session.principal,
             None if wanted is None else tuple([(topic.name, topic.topic_id) for topic in wanted]),
             context.api_version,
             session.listener,

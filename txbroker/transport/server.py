@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Sequence
 from select import EPOLLIN, EPOLLOUT
 from typing import Any
 
@@ -15,7 +14,7 @@ from twisted.python.failure import Failure
 from txbroker.api.request_context import Session
 from txbroker.transport.hub import SENT_TOGETHER, Hub
 from txbroker.transport.inbox import SIZE, Inbox
-from txbroker.transport.interfaces import FrameProtocol, Part
+from txbroker.transport.interfaces import FrameProtocol
 from txbroker.transport.output import RegionGone, SendQueue, join_small
 from txbroker.transport.stream import Stream
 
@@ -251,7 +250,13 @@ class ServerTransport:
         size = protocol.output_bytes
         if size:
             parts = protocol.take_output()
-            joined = self._join(parts) if size <= SEND_JOINED_MAX and not queue.size else None
+            joined = None
+            if size <= SEND_JOINED_MAX and not queue.size:
+                try:
+                    joined = join_small(parts) if self._has_regions else b"".join(parts)  # type: ignore[arg-type]
+                except TypeError:  # a fetch: from now on most responses of this connection have regions
+                    self._has_regions = True
+                    joined = join_small(parts)
             if joined is not None:
                 try:
                     count = self._send_bytes(joined)
@@ -264,16 +269,6 @@ class ServerTransport:
                 parts, size = [memoryview(joined)[count:]], size - count
             queue.add(parts, size)
         return self._send_queue() if queue.size else None
-
-    def _join(self, parts: Sequence[Part]) -> bytes | None:
-        """The parts as bytes, if they are small and in memory."""
-        if not self._has_regions:
-            try:
-                return b"".join(parts)  # type: ignore[arg-type]  # a TypeError says that there are regions
-            except TypeError:
-                # A fetch: from now on most responses of this connection have regions.
-                self._has_regions = True
-        return join_small(parts)
 
     def _send_queue(self) -> Exception | None:
         queue = self._queue
