@@ -10,7 +10,7 @@ from twisted.internet.task import Clock
 from txbroker.api.encoded.cached_response import CachedResponse, ResponseCache
 from txbroker.api.endpoints import Endpoints
 from txbroker.api.metadata import FIRST_BROKERS_WAIT_MS, MetadataHandler
-from txbroker.api.request_context import RequestContext, Session
+from txbroker.api.request_context import ANONYMOUS, RequestContext, Session
 from txbroker.api.topic_waiting import TopicWaiting
 from txbroker.cluster.image import ClusterImage
 from txbroker.errors import ErrorCode
@@ -76,8 +76,12 @@ def make_handler(image: ClusterImage, waiting: TopicWaiting) -> MetadataHandler:
     return MetadataHandler(image, Endpoints(1, image, ["PLAINTEXT"]), creation, waiting, "cluster")
 
 
-def ask(handler: MetadataHandler, request: MetadataRequest, *, version: int = VERSION, reached: str = "10.0.0.1") -> Any:
-    session = Session(peer_host="p", peer_port=1, local_host=reached, local_port=2, listener="PLAINTEXT", number=0)
+def ask(
+    handler: MetadataHandler, request: MetadataRequest, *, version: int = VERSION, reached: str = "10.0.0.1", principal: str = ANONYMOUS
+) -> Any:
+    session = Session(
+        peer_host="p", peer_port=1, local_host=reached, local_port=2, listener="PLAINTEXT", number=0, principal=principal
+    )
     return handler(request, RequestContext(3, version, 1, None, session))
 
 
@@ -96,6 +100,12 @@ def test_equal_requests_share_a_response_until_the_image_changes(handler: Metada
     assert opened(first).topics[0].partitions[0].leader_id == 1
     update(image, leader=2)
     assert opened(ask(handler, of("t"))).topics[0].partitions[0].leader_id == 2
+
+
+def test_principals_share_no_response(handler: MetadataHandler) -> None:
+    alice, bob = (ask(handler, of("t"), principal=principal) for principal in ("User:alice", "User:bob"))
+    assert alice is not bob and ask(handler, of("t"), principal="User:bob") is bob
+    assert ask(handler, of("t"), principal="User:alice") is alice
 
 
 @pytest.mark.parametrize("in_time", [True, False])

@@ -7,6 +7,7 @@ would stop if the APIs were missing.
 from __future__ import annotations
 
 from txbroker.api.request_context import RequestContext
+from txbroker.api.resources import AclOperation, on_cluster
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.wire.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
 from txbroker.wire.messages.delete_acls import DeleteAclsFilterResult, DeleteAclsRequest, DeleteAclsResponse
@@ -20,6 +21,7 @@ class DescribeAclsHandler:
     """No ACLs are kept."""
 
     request: type[Request] = DescribeAclsRequest
+    resources = on_cluster(AclOperation.DESCRIBE)
 
     def __call__(self, request: DescribeAclsRequest, context: RequestContext) -> DescribeAclsResponse:
         return self.failed(request, context, _DISABLED)
@@ -33,6 +35,7 @@ class CreateAclsHandler:
     """No ACLs are kept."""
 
     request: type[Request] = CreateAclsRequest
+    resources = on_cluster(AclOperation.ALTER)
 
     def __call__(self, request: CreateAclsRequest, context: RequestContext) -> CreateAclsResponse:
         return self.failed(request, context, _DISABLED)
@@ -47,6 +50,7 @@ class DeleteAclsHandler:
     """No ACLs are kept."""
 
     request: type[Request] = DeleteAclsRequest
+    resources = on_cluster(AclOperation.ALTER)
 
     def __call__(self, request: DeleteAclsRequest, context: RequestContext) -> DeleteAclsResponse:
         return self.failed(request, context, _DISABLED)

@@ -14,8 +14,9 @@ from typing import Any, NamedTuple, TypeAlias
 from twisted.internet.defer import Deferred
 
 from txbroker.api.admin_log import RecordedChange
-from txbroker.api.config_resources import ConfigResources, ResourceType
+from txbroker.api.config_resources import ConfigResources, ResourceType, config_needs
 from txbroker.api.request_context import RequestContext
+from txbroker.api.resources import AclOperation
 from txbroker.api.topic_operations import TopicOperations, parse_operation
 from txbroker.cluster.config_store import ConfigAdmin
 from txbroker.cluster.node_paths import ALL_BROKERS, TOPIC_TYPE, Entity
@@ -110,6 +111,7 @@ class AlterConfigsHandler:
     """Replaces the configurations of a resource (deprecated in Kafka, but used by several clients)."""
 
     request: type[Request] = AlterConfigsRequest
+    resources = staticmethod(config_needs(AclOperation.ALTER_CONFIGS, "responses"))
 
     def __init__(self, resources: ConfigResources, admin: ConfigAdmin, config: BrokerConfig, operations: TopicOperations) -> None:
         self._alterer = _Alterer(resources, admin, operations)
@@ -142,6 +144,7 @@ class IncrementalAlterConfigsHandler:
     """Changes single keys of a resource."""
 
     request: type[Request] = IncrementalAlterConfigsRequest
+    resources = staticmethod(config_needs(AclOperation.ALTER_CONFIGS, "responses"))
 
     def __init__(self, resources: ConfigResources, admin: ConfigAdmin, config: BrokerConfig, operations: TopicOperations) -> None:
         self._alterer = _Alterer(resources, admin, operations)

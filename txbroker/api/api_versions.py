@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from txbroker.api.request_context import RequestContext
+from txbroker.api.resources import in_place
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.wire.messages.api_versions import (
     ApiVersion,
@@ -44,6 +45,7 @@ class ApiVersionsHandler:
     """Returns the version ranges of the registry, which includes this handler, and the version of transactions."""
 
     request: type[Request] = ApiVersionsRequest
+    resources = staticmethod(in_place)
 
     def __init__(
         self,

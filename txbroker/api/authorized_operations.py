@@ -1,32 +1,18 @@
-"""Authorized operations as bit fields (KIP-430). Without an authorizer every client is allowed every operation of a resource."""
+"""Authorized operations as bit fields (KIP-430): without an authorizer, every operation of a resource."""
 
 from __future__ import annotations
 
-from enum import IntEnum
+from txbroker.api.request_context import RequestContext
+from txbroker.api.resources import CLUSTER_NAME, AclOperation, AclResource
 
 NOT_REQUESTED = -(2**31)  # the field's value when the client did not request it
 
 
-class Operation(IntEnum):
-    """Kafka's AclOperation codes: each is the number of its bit."""
-
-    READ = 3
-    WRITE = 4
-    CREATE = 5
-    DELETE = 6
-    ALTER = 7
-    DESCRIBE = 8
-    CLUSTER_ACTION = 9
-    DESCRIBE_CONFIGS = 10
-    ALTER_CONFIGS = 11
-    IDEMPOTENT_WRITE = 12
-
-
-def _bits(*operations: Operation) -> int:
+def _bits(*operations: AclOperation) -> int:
     return sum(1 << operation for operation in operations)
 
 
-_O = Operation
+_O = AclOperation
 TOPIC_OPERATIONS = _bits(
     _O.READ, _O.WRITE, _O.CREATE, _O.DELETE, _O.ALTER, _O.DESCRIBE, _O.DESCRIBE_CONFIGS, _O.ALTER_CONFIGS
 )
@@ -36,6 +22,12 @@ CLUSTER_OPERATIONS = _bits(
 )
 
 
-def authorized_operations(requested: bool, operations: int) -> int:
-    """The field's value."""
-    return operations if requested else NOT_REQUESTED
+def authorized_operations(
+    requested: bool, operations: int, context: RequestContext, resource: AclResource, name: str = CLUSTER_NAME
+) -> int:
+    """The field's value. `operations`: those of the type of the resource."""
+    if not requested:
+        return NOT_REQUESTED
+    if not context.is_checked:
+        return operations
+    return _bits(*(each for each in AclOperation if operations >> each & 1 and context.may(each, resource, name)))

@@ -13,6 +13,7 @@ from twisted.internet.defer import Deferred
 
 from txbroker.api.admin_log import RecordedChange
 from txbroker.api.request_context import RequestContext
+from txbroker.api.resources import AclOperation, on_cluster
 from txbroker.client_quotas.entities import NAME_LENGTH_MAX, QuotaEntity, decoded, encoded, entity_of
 from txbroker.client_quotas.quotas import CONSUMER_RATE, KINDS, PRODUCER_RATE
 from txbroker.cluster.config_store import ConfigAdmin
@@ -38,6 +39,7 @@ class DescribeClientQuotasHandler:
     """The quotas that match a filter."""
 
     request: type[Request] = DescribeClientQuotasRequest
+    resources = on_cluster(AclOperation.DESCRIBE_CONFIGS)
 
     def __init__(self, admin: ConfigAdmin) -> None:
         self._admin = admin
@@ -67,6 +69,7 @@ class AlterClientQuotasHandler:
     """Sets and removes quotas; each entity fails or succeeds alone."""
 
     request: type[Request] = AlterClientQuotasRequest
+    resources = on_cluster(AclOperation.ALTER_CONFIGS)
 
     def __init__(self, admin: ConfigAdmin) -> None:
         self._admin = admin

@@ -6,8 +6,11 @@ configuration.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from enum import IntEnum
+from typing import Any
 
+from txbroker.api.resources import CLUSTER_NAME, AclOperation, AclResource, Need
 from txbroker.cluster.image import ClusterImage
 from txbroker.cluster.node_paths import ALL_BROKERS, Entity, broker_entity, topic_entity
 from txbroker.errors import BrokerError, ErrorCode
@@ -19,6 +22,25 @@ class ResourceType(IntEnum):
 
     TOPIC = 2
     BROKER = 4
+
+
+# BROKER, BROKER_LOGGER and CLIENT_METRICS: their configurations are the cluster's.
+_OF_THE_CLUSTER = (4, 8, 16)
+
+
+def config_needs(operation: AclOperation, answers: str) -> Callable[[Any, object], Sequence[Need]]:
+    """`resources` of the handlers: each resource of a request needs `operation` on its topic, or on the cluster."""
+
+    def needs(request: Any, context: object) -> Sequence[Need]:
+        asked = request.resources
+        topics = [each.resource_name if each.resource_type == ResourceType.TOPIC else None for each in asked]
+        cluster = [CLUSTER_NAME if each.resource_type in _OF_THE_CLUSTER else None for each in asked]
+        return (
+            Need(operation, AclResource.TOPIC, topics, "resources", answers),
+            Need(operation, AclResource.CLUSTER, cluster, "resources", answers),
+        )
+
+    return needs
 
 
 class ConfigResources:

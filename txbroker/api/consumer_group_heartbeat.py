@@ -7,6 +7,7 @@ librdkafka retries forever, silently, where the API is missing.
 from __future__ import annotations
 
 from txbroker.api.request_context import RequestContext
+from txbroker.api.resources import AclOperation, on_group
 from txbroker.api.unsupported_features import Feature, UnsupportedFeature
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
@@ -19,6 +20,7 @@ class ConsumerGroupHeartbeatHandler:
     """Groups use the classic protocol only."""
 
     request: type[Request] = ConsumerGroupHeartbeatRequest
+    resources = on_group(AclOperation.READ)
 
     def __call__(self, request: ConsumerGroupHeartbeatRequest, context: RequestContext) -> ConsumerGroupHeartbeatResponse:
         raise UnsupportedFeature(Feature.CONSUMER_PROTOCOL, ErrorCode.UNSUPPORTED_VERSION, _MESSAGE)

@@ -16,6 +16,7 @@ from twisted.internet.defer import Deferred
 
 from txbroker.api.registry import between_brokers
 from txbroker.api.request_context import RequestContext
+from txbroker.api.resources import AclOperation, on_cluster
 from txbroker.cluster.controller.request_batch import ControllerRequest
 from txbroker.cluster.deferreds import uncancelled
 from txbroker.cluster.own_broker import OwnBroker
@@ -40,6 +41,7 @@ class _ControllerRequestHandler:
     in_cluster = True
     elements_max = ELEMENTS_MAX
     is_exempt = staticmethod(between_brokers)
+    resources = on_cluster(AclOperation.CLUSTER_ACTION)
 
     def __init__(self, own: OwnBroker) -> None:
         self._own = own

@@ -14,6 +14,7 @@ from twisted.internet.defer import Deferred
 from txbroker.api.controller_requests import ELEMENTS_MAX
 from txbroker.api.registry import between_brokers
 from txbroker.api.request_context import RequestContext
+from txbroker.api.resources import AclOperation, on_cluster
 from txbroker.cluster.controller.controller import Controller
 from txbroker.cluster.node_data import ProducerIdBlock
 from txbroker.errors import BrokerError, ErrorCode
@@ -31,6 +32,7 @@ class AlterPartitionHandler:
 
     request: type[Request] = AlterPartitionRequest
     is_exempt = staticmethod(between_brokers)
+    resources = on_cluster(AclOperation.CLUSTER_ACTION)
     in_cluster = True
     elements_max = ELEMENTS_MAX
 
@@ -50,6 +52,7 @@ class ControlledShutdownHandler:
 
     request: type[Request] = ControlledShutdownRequest
     is_exempt = staticmethod(between_brokers)
+    resources = on_cluster(AclOperation.CLUSTER_ACTION)
     in_cluster = True
 
     def __init__(self, controller: OwnController) -> None:
@@ -71,6 +74,7 @@ class AllocateProducerIdsHandler:
 
     request: type[Request] = AllocateProducerIdsRequest
     is_exempt = staticmethod(between_brokers)
+    resources = on_cluster(AclOperation.CLUSTER_ACTION)
     in_cluster = True
 
     def __init__(self, controller: OwnController, allocate: Callable[[int], Deferred[ProducerIdBlock]]) -> None:

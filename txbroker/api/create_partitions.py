@@ -12,6 +12,7 @@ from twisted.internet.defer import Deferred
 
 from txbroker.api.admin_log import partitions_added
 from txbroker.api.request_context import RequestContext
+from txbroker.api.resources import AclOperation, AclResource, on_each
 from txbroker.api.topic_waiting import TopicWaiting
 from txbroker.cluster.topics import TopicAdmin
 from txbroker.errors import BrokerError, ErrorCode
@@ -28,6 +29,7 @@ class CreatePartitionsHandler:
     """Writes the larger assignment into the tree and waits for the controller."""
 
     request: type[Request] = CreatePartitionsRequest
+    resources = on_each(AclOperation.ALTER, AclResource.TOPIC, "topics", "results", "name")
 
     def __init__(self, admin: TopicAdmin, waiting: TopicWaiting, check_controller: Callable[[], None]) -> None:
         self._admin = admin

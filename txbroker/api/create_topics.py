@@ -15,6 +15,7 @@ from twisted.internet.defer import Deferred
 
 from txbroker.api.admin_log import topic_created
 from txbroker.api.request_context import RequestContext
+from txbroker.api.resources import AclOperation, AclResource, on_each
 from txbroker.api.topic_waiting import TopicWaiting
 from txbroker.cluster.topics import PARTITIONS_MAX, CreatedTopic, NewTopic, TopicAdmin
 from txbroker.cluster.tree.operations import together
@@ -38,6 +39,7 @@ class CreateTopicsHandler:
     """Writes topics into the tree and waits for the controller. `check_controller` raises NOT_CONTROLLER if this broker is not it."""
 
     request: type[Request] = CreateTopicsRequest
+    resources = on_each(AclOperation.CREATE, AclResource.TOPIC, "topics", "topics", "name", instead=AclOperation.CREATE)
 
     def __init__(
         self, admin: TopicAdmin, waiting: TopicWaiting, config: BrokerConfig, check_controller: Callable[[], None]
@@ -70,7 +72,10 @@ class CreateTopicsHandler:
                 return
             if not request.validate_only:
                 topic_created(created.name, created.partition_count, created.replication_factor, created.configs, context)
-            results[topic.name] = self._result(created)
+            result = results[topic.name] = self._result(created)
+            if not context.may(AclOperation.DESCRIBE_CONFIGS, AclResource.TOPIC, topic.name):
+                result.configs, result.num_partitions, result.replication_factor = None, -1, -1
+                result.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             counts[topic.name] = created.partition_count
 
         for topics in _groups(request.topics):

@@ -13,6 +13,7 @@ from twisted.internet.defer import Deferred
 
 from txbroker.api.parking import park
 from txbroker.api.request_context import RequestContext
+from txbroker.api.resources import AclOperation, AclResource, on_each
 from txbroker.cluster.partition import Partition
 from txbroker.cluster.replicas import Replicas
 from txbroker.errors import BrokerError, ErrorCode
@@ -34,6 +35,7 @@ class DeleteRecordsHandler:
     """Advances the log start offset of partitions that this broker leads, and waits for their followers."""
 
     request: type[Request] = DeleteRecordsRequest
+    resources = on_each(AclOperation.DELETE, AclResource.TOPIC, "topics", "topics", "name")
 
     def __init__(self, replicas: Replicas, purgatory: Purgatory) -> None:
         self._replicas = replicas

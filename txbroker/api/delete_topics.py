@@ -8,13 +8,14 @@ Version notes: with delete.topic.enable=false the error is TOPIC_DELETION_DISABL
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from twisted.internet.defer import Deferred
 
 from txbroker.api.request_context import RequestContext
+from txbroker.api.resources import AclOperation, AclResource, Need
 from txbroker.api.topic_waiting import TopicWaiting
-from txbroker.cluster.image import ClusterImage
+from txbroker.cluster.image import ClusterImage, TopicImage
 from txbroker.cluster.topics import TopicAdmin
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.names import NULL_TOPIC_ID
@@ -84,6 +85,15 @@ class DeleteTopicsHandler:
             if topic is None:
                 raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return topic.name, topic.topic_id
+
+    def resources(self, request: DeleteTopicsRequest, context: RequestContext) -> Sequence[Need]:
+        """DELETE on each topic, or on the cluster. An unknown id is no topic's."""
+        names: list[str | None] = list(request.topic_names)
+        items = "topic_names"
+        if context.api_version >= BY_ID_VERSION:
+            found = [state.name or self._image.topic_by_id(state.topic_id) for state in request.topics]
+            names, items = [each.name if isinstance(each, TopicImage) else each for each in found], "topics"
+        return (Need(AclOperation.DELETE, AclResource.TOPIC, names, items, "responses", instead=AclOperation.DELETE),)
 
     def failed(self, request: DeleteTopicsRequest, context: RequestContext, error: BrokerError) -> DeleteTopicsResponse:
         """Every topic with the same error."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from txbroker.api.authorized_operations import CLUSTER_OPERATIONS, authorized_operations
 from txbroker.api.endpoints import Endpoints
 from txbroker.api.request_context import RequestContext
+from txbroker.api.resources import AclResource, in_place
 from txbroker.cluster.image import ClusterImage
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.wire.messages.describe_cluster import DescribeClusterBroker, DescribeClusterRequest, DescribeClusterResponse
@@ -22,6 +23,7 @@ class DescribeClusterHandler:
     """Answers from the cluster image."""
 
     request: type[Request] = DescribeClusterRequest
+    resources = staticmethod(in_place)
 
     def __init__(self, image: ClusterImage, endpoints: Endpoints, cluster_id: str) -> None:
         self._image = image
@@ -40,7 +42,9 @@ class DescribeClusterHandler:
             cluster_id=self._cluster_id,
             controller_id=self._image.controller_id,
             brokers=[DescribeClusterBroker(broker_id=n.id, host=n.host, port=n.port, rack=n.rack) for n in nodes],
-            cluster_authorized_operations=authorized_operations(request.include_cluster_authorized_operations, CLUSTER_OPERATIONS),
+            cluster_authorized_operations=authorized_operations(
+                request.include_cluster_authorized_operations, CLUSTER_OPERATIONS, context, AclResource.CLUSTER
+            ),
         )
 
     def failed(self, request: DescribeClusterRequest, context: RequestContext, error: BrokerError) -> DescribeClusterResponse:

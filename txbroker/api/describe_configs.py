@@ -10,8 +10,9 @@ from collections.abc import Collection, Iterable
 
 from twisted.internet.defer import Deferred
 
-from txbroker.api.config_resources import ConfigResources, ResourceType
+from txbroker.api.config_resources import ConfigResources, ResourceType, config_needs
 from txbroker.api.request_context import RequestContext
+from txbroker.api.resources import AclOperation
 from txbroker.api.topic_operations import TopicOperations
 from txbroker.cluster.config_store import ConfigAdmin
 from txbroker.cluster.node_paths import ALL_BROKERS
@@ -35,6 +36,7 @@ class DescribeConfigsHandler:
     """Every key of a resource, with its value and the source of the value."""
 
     request: type[Request] = DescribeConfigsRequest
+    resources = staticmethod(config_needs(AclOperation.DESCRIBE_CONFIGS, "results"))
 
     def __init__(self, resources: ConfigResources, admin: ConfigAdmin, config: BrokerConfig, operations: TopicOperations) -> None:
         self._resources = resources

@@ -6,6 +6,7 @@ Behaviour: any replica answers, the leader and its followers, so that their stat
 from __future__ import annotations
 
 from txbroker.api.request_context import RequestContext
+from txbroker.api.resources import AclOperation, AclResource, on_each
 from txbroker.cluster.replicas import Replicas
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.wire.messages.describe_producers import (
@@ -22,6 +23,7 @@ class DescribeProducersHandler:
     """Reads the producer state of the partitions that are on this broker."""
 
     request: type[Request] = DescribeProducersRequest
+    resources = on_each(AclOperation.READ, AclResource.TOPIC, "topics", "topics", "name")
 
     def __init__(self, replicas: Replicas) -> None:
         self._replicas = replicas

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from txbroker.api.authorized_operations import TOPIC_OPERATIONS
+from txbroker.api.authorized_operations import TOPIC_OPERATIONS, authorized_operations
 from txbroker.api.endpoints import Endpoints
 from txbroker.api.request_context import RequestContext
+from txbroker.api.resources import AclOperation, AclResource, in_place
 from txbroker.cluster.image import ClusterImage, PartitionImage, TopicImage
 from txbroker.cluster.node_data import NO_LEADER
 from txbroker.errors import BrokerError, ErrorCode
@@ -30,6 +31,7 @@ class DescribeTopicPartitionsHandler:
     """Answers from the cluster image, page by page."""
 
     request: type[Request] = DescribeTopicPartitionsRequest
+    resources = staticmethod(in_place)
 
     def __init__(self, image: ClusterImage, endpoints: Endpoints, partitions_max: int) -> None:
         self._image = image
@@ -48,6 +50,10 @@ class DescribeTopicPartitionsHandler:
         for name in names:
             if name < start:
                 continue
+            if not context.may(AclOperation.DESCRIBE, AclResource.TOPIC, name):
+                if request.topics:
+                    topics.append(_failure(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+                continue
             found = self._image.topic(name)
             if found is None:
                 if request.topics:  # in a request for all topics, one that was just deleted is left out
@@ -57,10 +63,10 @@ class DescribeTopicPartitionsHandler:
             wanted = [index for index in found.partitions if index >= first]
             if len(wanted) > left:
                 if left > 0:
-                    topics.append(_topic(found, wanted[:left], errors))
+                    topics.append(_topic(found, wanted[:left], errors, context))
                 next_cursor = Cursor(topic_name=name, partition_index=wanted[left])
                 return DescribeTopicPartitionsResponse(throttle_time_ms=0, topics=topics, next_cursor=next_cursor)
-            topics.append(_topic(found, wanted, errors))
+            topics.append(_topic(found, wanted, errors, context))
             left -= len(wanted)
         return DescribeTopicPartitionsResponse(throttle_time_ms=0, topics=topics)
 
@@ -83,7 +89,9 @@ def _failure(name: str, code: ErrorCode) -> DescribeTopicPartitionsResponseTopic
     return DescribeTopicPartitionsResponseTopic(error_code=code, name=name, topic_id=NULL_TOPIC_ID, partitions=[])
 
 
-def _topic(topic: TopicImage, indexes: list[int], errors: Mapping[int, ErrorCode]) -> DescribeTopicPartitionsResponseTopic:
+def _topic(
+    topic: TopicImage, indexes: list[int], errors: Mapping[int, ErrorCode], context: RequestContext
+) -> DescribeTopicPartitionsResponseTopic:
     partitions = [(index, topic.partitions[index]) for index in indexes]
     return DescribeTopicPartitionsResponseTopic(
         error_code=ErrorCode.NONE,
@@ -91,7 +99,7 @@ def _topic(topic: TopicImage, indexes: list[int], errors: Mapping[int, ErrorCode
         topic_id=topic.topic_id,
         is_internal=topic.name in INTERNAL_TOPICS,
         partitions=[_partition(i, found, errors.get(found.leader, ErrorCode.LEADER_NOT_AVAILABLE)) for i, found in partitions],
-        topic_authorized_operations=TOPIC_OPERATIONS,
+        topic_authorized_operations=authorized_operations(True, TOPIC_OPERATIONS, context, AclResource.TOPIC, topic.name),
     )
 
 

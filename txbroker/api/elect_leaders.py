@@ -13,6 +13,7 @@ from twisted.internet.defer import Deferred
 
 from txbroker.api.controller_services import OwnController
 from txbroker.api.request_context import RequestContext
+from txbroker.api.resources import AclOperation, on_cluster
 from txbroker.api.topic_waiting import TopicWaiting
 from txbroker.cluster.controller.elect_leaders import ElectionType
 from txbroker.cluster.image import ClusterImage
@@ -35,6 +36,7 @@ class ElectLeadersHandler:
     """Passes elections to the controller of this broker and waits for their effect."""
 
     request: type[Request] = ElectLeadersRequest
+    resources = on_cluster(AclOperation.ALTER)
     in_cluster = True
 
     def __init__(self, controller: OwnController, image: ClusterImage, waiting: TopicWaiting) -> None:

@@ -27,6 +27,7 @@ from txbroker.api.parking import ParkedRequest
 from txbroker.api.read_replica import ReadReplicas
 from txbroker.api.request_context import RequestContext
 from txbroker.api.request_counts import Errors
+from txbroker.api.resources import in_place
 from txbroker.client_quotas.quotas import ClientQuotas
 from txbroker.cluster.image import ClusterImage
 from txbroker.cluster.replicas import Replicas
@@ -43,6 +44,7 @@ class FetchHandler:
     """Reads, and parks requests that have fewer than min.bytes."""
 
     request: type[Request] = FetchRequest
+    resources = staticmethod(in_place)
     overlaps = True
 
     def __init__(

@@ -8,10 +8,13 @@ Version notes: v1 key types; v4 several keys (KIP-699).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from twisted.internet.defer import Deferred
 
 from txbroker.api.endpoints import NO_NODE, Endpoints
 from txbroker.api.request_context import RequestContext
+from txbroker.api.resources import AclOperation, AclResource, Need
 from txbroker.api.topic_creation import TopicCreation
 from txbroker.cluster.image import ClusterImage
 from txbroker.errors import BrokerError, ErrorCode
@@ -25,6 +28,8 @@ SHARE = 2
 SEVERAL_KEYS_VERSION = 4
 
 _TOPICS = {GROUP: OFFSETS_TOPIC, TRANSACTION: TRANSACTIONS_TOPIC}
+_RESOURCES = {GROUP: AclResource.GROUP, TRANSACTION: AclResource.TRANSACTIONAL_ID}
+_DENIALS = {ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED}
 
 
 class FindCoordinatorHandler:
@@ -65,9 +70,19 @@ class FindCoordinatorHandler:
             return _no_coordinator(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the partition of {name} has no leader")
         return Coordinator(key=key, node_id=node.id, host=node.host, port=node.port, error_code=ErrorCode.NONE, error_message=None)
 
+    @staticmethod
+    def resources(request: FindCoordinatorRequest, context: RequestContext) -> Sequence[Need]:
+        """DESCRIBE on each group or transactional id."""
+        resource = _RESOURCES.get(request.key_type)
+        if resource is None:
+            return ()
+        if context.api_version >= SEVERAL_KEYS_VERSION:
+            return (Need(AclOperation.DESCRIBE, resource, request.coordinator_keys, "coordinator_keys", "coordinators"),)
+        return (Need(AclOperation.DESCRIBE, resource, (request.key,)),)
+
     def failed(self, request: FindCoordinatorRequest, context: RequestContext, error: BrokerError) -> FindCoordinatorResponse:
         """No coordinator. While the topic cannot be created, clients retry."""
-        code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        code = error.code if error.code in _DENIALS else ErrorCode.COORDINATOR_NOT_AVAILABLE
         if context.api_version >= SEVERAL_KEYS_VERSION:
             keys = request.coordinator_keys
             return FindCoordinatorResponse(coordinators=[_no_coordinator(key, code, error.message) for key in keys])

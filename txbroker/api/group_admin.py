@@ -10,6 +10,7 @@ from twisted.internet.defer import Deferred
 
 from txbroker.api.authorized_operations import GROUP_OPERATIONS, authorized_operations
 from txbroker.api.request_context import RequestContext
+from txbroker.api.resources import AclOperation, AclResource, in_place, on_each
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.groups import group_results
 from txbroker.groups.coordinator import GroupCoordinator
@@ -32,6 +33,7 @@ class ListGroupsHandler:
     """The groups that this broker coordinates."""
 
     request: type[Request] = ListGroupsRequest
+    resources = staticmethod(in_place)
 
     def __init__(self, coordinator: GroupCoordinator) -> None:
         self._coordinator = coordinator
@@ -41,6 +43,8 @@ class ListGroupsHandler:
         listed = [
             ListedGroup(group_id=g.group_id, protocol_type=g.protocol_type, group_state=g.state, group_type=g.group_type) for g in groups
         ]
+        if context.is_checked and not context.may(AclOperation.DESCRIBE, AclResource.CLUSTER):
+            listed = [group for group in listed if context.may(AclOperation.DESCRIBE, AclResource.GROUP, group.group_id)]
         return ListGroupsResponse(error_code=code, groups=listed)
 
     def failed(self, request: ListGroupsRequest, context: RequestContext, error: BrokerError) -> ListGroupsResponse:
@@ -52,22 +56,24 @@ class DescribeGroupsHandler:
     """Groups with their members."""
 
     request: type[Request] = DescribeGroupsRequest
+    resources = on_each(AclOperation.DESCRIBE, AclResource.GROUP, "groups", "groups")
 
     def __init__(self, coordinator: GroupCoordinator) -> None:
         self._coordinator = coordinator
 
     def __call__(self, request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponse:
-        operations = authorized_operations(request.include_authorized_operations, GROUP_OPERATIONS)
+        asked = request.include_authorized_operations
         described = self._coordinator.describe_groups(dict.fromkeys(request.groups))
-        return DescribeGroupsResponse(groups=[_described(group, operations, context.api_version) for group in described])
+        return DescribeGroupsResponse(groups=[_described(group, asked, context) for group in described])
 
     def failed(self, request: DescribeGroupsRequest, context: RequestContext, error: BrokerError) -> DescribeGroupsResponse:
         """Every group with the same error."""
         groups = [group_results.DescribedGroup(group_id=group_id, error=error.code) for group_id in request.groups]
-        return DescribeGroupsResponse(groups=[_described(g, authorized_operations(False, 0), context.api_version) for g in groups])
+        return DescribeGroupsResponse(groups=[_described(g, False, context) for g in groups])
 
 
-def _described(group: group_results.DescribedGroup, operations: int, version: int) -> DescribedGroup:
+def _described(group: group_results.DescribedGroup, operations: bool, context: RequestContext) -> DescribedGroup:
+    version = context.api_version
     code, state, message = group.error, group.state, group.error_message
     if code == ErrorCode.GROUP_ID_NOT_FOUND:
         state = DEAD
@@ -91,7 +97,7 @@ def _described(group: group_results.DescribedGroup, operations: int, version: in
             )
             for m in group.members
         ],
-        authorized_operations=operations,
+        authorized_operations=authorized_operations(operations, GROUP_OPERATIONS, context, AclResource.GROUP, group.group_id),
     )
 
 
@@ -99,6 +105,7 @@ class DeleteGroupsHandler:
     """Deletes groups without members, with their offsets (KIP-229)."""
 
     request: type[Request] = DeleteGroupsRequest
+    resources = on_each(AclOperation.DELETE, AclResource.GROUP, "groups_names", "results")
 
     def __init__(self, coordinator: GroupCoordinator) -> None:
         self._coordinator = coordinator

@@ -10,6 +10,7 @@ from __future__ import annotations
 from twisted.internet.defer import Deferred
 
 from txbroker.api.request_context import RequestContext
+from txbroker.api.resources import AclOperation, on_group
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.groups import group_results
 from txbroker.groups.coordinator import GroupCoordinator
@@ -30,6 +31,7 @@ class JoinGroupHandler:
     """Adds a member; the response is sent when the group's next generation is complete."""
 
     request: type[Request] = JoinGroupRequest
+    resources = on_group(AclOperation.READ)
 
     def __init__(self, coordinator: GroupCoordinator) -> None:
         self._coordinator = coordinator
@@ -79,6 +81,7 @@ class SyncGroupHandler:
     """Distributes the leader's assignment; the response to a follower waits for it."""
 
     request: type[Request] = SyncGroupRequest
+    resources = on_group(AclOperation.READ)
 
     def __init__(self, coordinator: GroupCoordinator) -> None:
         self._coordinator = coordinator
@@ -113,6 +116,7 @@ class HeartbeatHandler:
     """Keeps a member's session alive; the error notifies it of a rebalance."""
 
     request: type[Request] = HeartbeatRequest
+    resources = on_group(AclOperation.READ)
 
     def __init__(self, coordinator: GroupCoordinator) -> None:
         self._coordinator = coordinator
@@ -130,6 +134,7 @@ class LeaveGroupHandler:
     """Removes members, by member id or by group instance id."""
 
     request: type[Request] = LeaveGroupRequest
+    resources = on_group(AclOperation.READ)
 
     def __init__(self, coordinator: GroupCoordinator) -> None:
         self._coordinator = coordinator

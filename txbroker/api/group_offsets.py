@@ -8,11 +8,12 @@ have a retention time. OffsetFetch v2 may request all topics, v8 several groups 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from twisted.internet.defer import Deferred, succeed
 
 from txbroker.api.request_context import RequestContext
+from txbroker.api.resources import AclOperation, AclResource, Need, on_group
 from txbroker.cluster.image import ClusterImage
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.groups.coordinator import GroupCoordinator
@@ -109,6 +110,12 @@ class OffsetCommitHandler:
             topics.append(OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions))
         return OffsetCommitResponse(topics=topics)
 
+    def resources(self, request: OffsetCommitRequest, context: RequestContext) -> Sequence[Need]:
+        """READ on the group and on each topic. An unknown id is no topic's."""
+        names = [_name(self._image, topic.name, topic.topic_id) for topic in request.topics]
+        group = Need(AclOperation.READ, AclResource.GROUP, (request.group_id,))
+        return group, Need(AclOperation.READ, AclResource.TOPIC, names, "topics", "topics")
+
     def failed(self, request: OffsetCommitRequest, context: RequestContext, error: BrokerError) -> OffsetCommitResponse:
         """Every partition with the same error."""
         return OffsetCommitResponse(
@@ -137,31 +144,35 @@ class OffsetFetchHandler:
     def __call__(self, request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
         if context.api_version >= GROUPS_VERSION:
             by_id = context.api_version >= TOPIC_ID_VERSION
-            return OffsetFetchResponse(groups=[self._group(group, request.require_stable, by_id) for group in _each_once(request.groups)])
+            return OffsetFetchResponse(
+                groups=[self._group(group, request.require_stable, by_id, context) for group in _each_once(request.groups)]
+            )
         wanted = None
         if request.topics is not None:
             wanted = [TopicPartition(t.name, p) for t in request.topics for p in t.partition_indexes]
-        code, found = self._coordinator.fetch_offsets(request.group_id, wanted, request.require_stable)
+        code, found = self._fetch(request.group_id, wanted, request.require_stable, context)
         if code != ErrorCode.NONE:
             if context.api_version >= GROUP_ERROR_VERSION:
                 return OffsetFetchResponse(error_code=code)
             found = {topic_partition: FetchedOffset(error=code) for topic_partition in wanted or ()}
-        topics = []
-        for name, offsets in _by_topic(found).items():
-            partitions = [
-                OffsetFetchResponsePartition(
-                    partition_index=index,
-                    committed_offset=o.offset,
-                    committed_leader_epoch=o.leader_epoch,
-                    metadata=o.metadata,
-                    error_code=o.error,
-                )
-                for index, o in offsets
-            ]
-            topics.append(OffsetFetchResponseTopic(name=name, partitions=partitions))
-        return OffsetFetchResponse(topics=topics)
+        return _old_answer(found)
 
-    def _group(self, wanted: OffsetFetchRequestGroup, require_stable: bool, by_id: bool) -> OffsetFetchResponseGroup:
+    def _fetch(
+        self, group_id: str, wanted: list[TopicPartition] | None, require_stable: bool, context: RequestContext
+    ) -> tuple[ErrorCode, dict[TopicPartition, FetchedOffset]]:
+        """The offsets of a group. A topic that the client may not describe has an error, and is left out of an answer with all topics."""
+        code, found = self._coordinator.fetch_offsets(group_id, wanted, require_stable)
+        if context.is_checked and code == ErrorCode.NONE:
+            denied = {t for t in {each.topic for each in found} if not context.may(AclOperation.DESCRIBE, AclResource.TOPIC, t)}
+            error = FetchedOffset(error=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            found = {
+                each: error if each.topic in denied else o for each, o in found.items() if wanted is not None or each.topic not in denied
+            }
+        return code, found
+
+    def _group(
+        self, wanted: OffsetFetchRequestGroup, require_stable: bool, by_id: bool, context: RequestContext
+    ) -> OffsetFetchResponseGroup:
         unknown: list[OffsetFetchResponseTopics] = []
         partitions: list[TopicPartition] | None = None
         if wanted.topics is not None:
@@ -172,7 +183,7 @@ class OffsetFetchHandler:
                     unknown.append(_unknown_topic(topic.topic_id, topic.partition_indexes))
                 else:
                     partitions += [TopicPartition(name, p) for p in topic.partition_indexes]
-        code, found = self._coordinator.fetch_offsets(wanted.group_id, partitions, require_stable)
+        code, found = self._fetch(wanted.group_id, partitions, require_stable, context)
         if code != ErrorCode.NONE:
             return OffsetFetchResponseGroup(group_id=wanted.group_id, error_code=code)
         topics = []
@@ -196,13 +207,41 @@ class OffsetFetchHandler:
             topics.append(OffsetFetchResponseTopics(name=name, topic_id=topic_id, partitions=answers))
         return OffsetFetchResponseGroup(group_id=wanted.group_id, topics=topics + unknown)
 
+    @staticmethod
+    def resources(request: OffsetFetchRequest, context: RequestContext) -> Sequence[Need]:
+        """DESCRIBE on each group. For topics the handler asks itself: all of a group may be requested."""
+        if context.api_version >= GROUPS_VERSION:
+            return (Need(AclOperation.DESCRIBE, AclResource.GROUP, [group.group_id for group in request.groups], "groups", "groups"),)
+        return (Need(AclOperation.DESCRIBE, AclResource.GROUP, (request.group_id,)),)
+
     def failed(self, request: OffsetFetchRequest, context: RequestContext, error: BrokerError) -> OffsetFetchResponse:
-        """The error for each group."""
+        """The error for each group, before v2 for each partition."""
         if context.api_version >= GROUPS_VERSION:
             return OffsetFetchResponse(
                 groups=[OffsetFetchResponseGroup(group_id=g.group_id, error_code=error.code) for g in request.groups]
             )
+        if context.api_version < GROUP_ERROR_VERSION:
+            wanted = [TopicPartition(t.name, p) for t in request.topics or () for p in t.partition_indexes]
+            return _old_answer({topic_partition: FetchedOffset(error=error.code) for topic_partition in wanted})
         return OffsetFetchResponse(error_code=error.code)
+
+
+def _old_answer(found: dict[TopicPartition, FetchedOffset]) -> OffsetFetchResponse:
+    """Of versions for one group."""
+    topics = []
+    for name, offsets in _by_topic(found).items():
+        partitions = [
+            OffsetFetchResponsePartition(
+                partition_index=index,
+                committed_offset=o.offset,
+                committed_leader_epoch=o.leader_epoch,
+                metadata=o.metadata,
+                error_code=o.error,
+            )
+            for index, o in offsets
+        ]
+        topics.append(OffsetFetchResponseTopic(name=name, partitions=partitions))
+    return OffsetFetchResponse(topics=topics)
 
 
 def _each_once(groups: Iterable[OffsetFetchRequestGroup]) -> Iterable[OffsetFetchRequestGroup]:
@@ -240,6 +279,7 @@ class OffsetDeleteHandler:
     """Deletes offsets of a group that is not subscribed to the topics (KIP-496)."""
 
     request: type[Request] = OffsetDeleteRequest
+    resources = on_group(AclOperation.DELETE)
 
     def __init__(self, coordinator: GroupCoordinator, image: ClusterImage) -> None:
         self._coordinator = coordinator
@@ -247,9 +287,11 @@ class OffsetDeleteHandler:
 
     def __call__(self, request: OffsetDeleteRequest, context: RequestContext) -> Deferred[OffsetDeleteResponse]:
         wanted = [TopicPartition(t.name, p.partition_index) for t in request.topics for p in t.partitions]
-        known = [topic_partition for topic_partition in wanted if self._image.partition(*topic_partition) is not None]
+        denied = {t.name for t in request.topics if not context.may(AclOperation.READ, AclResource.TOPIC, t.name)}
+        known = [each for each in wanted if each.topic not in denied and self._image.partition(*each) is not None]
+        refused = {each: ErrorCode.TOPIC_AUTHORIZATION_FAILED for each in wanted if each.topic in denied}
         done = self._coordinator.delete_offsets(request.group_id, known)
-        return done.addCallback(lambda result: self._answer(request, *result))
+        return done.addCallback(lambda result: self._answer(request, result[0], result[1] | refused))
 
     def _answer(self, request: OffsetDeleteRequest, code: ErrorCode, codes: Codes) -> OffsetDeleteResponse:
         if code != ErrorCode.NONE:

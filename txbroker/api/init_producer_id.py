@@ -8,11 +8,12 @@ unstable in Kafka 4.3 and not served.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from twisted.internet.defer import Deferred
 
 from txbroker.api.request_context import RequestContext
+from txbroker.api.resources import CLUSTER_NAME, AclOperation, AclResource, Need
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.transactions.coordinator import TransactionCoordinator
 from txbroker.transactions.transaction import Producer
@@ -43,6 +44,14 @@ class InitProducerIdHandler:
         expected = None if request.producer_id == NO_PRODUCER_ID else Producer(request.producer_id, request.producer_epoch)
         initialized = self._coordinator.initialize(transactional_id, request.transaction_timeout_ms, expected)
         return Deferred.fromCoroutine(initialized).addCallback(_answer)
+
+    @staticmethod
+    def resources(request: InitProducerIdRequest, context: RequestContext) -> Sequence[Need]:
+        """WRITE on the transactional id; without one IDEMPOTENT_WRITE on the cluster, or WRITE on any topic (KIP-679)."""
+        if request.transactional_id is not None:
+            return (Need(AclOperation.WRITE, AclResource.TRANSACTIONAL_ID, (request.transactional_id,)),)
+        any_topic = (AclOperation.WRITE, AclResource.TOPIC)
+        return (Need(AclOperation.IDEMPOTENT_WRITE, AclResource.CLUSTER, (CLUSTER_NAME,), anywhere=any_topic),)
 
     def failed(self, request: InitProducerIdRequest, context: RequestContext, error: BrokerError) -> InitProducerIdResponse:
         """The error, without a producer id."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import Counter
 
 from txbroker.api.request_context import RequestContext
+from txbroker.api.resources import AclOperation, AclResource, on_each
 from txbroker.cluster.offset_lookup import (
     EARLIEST_LOCAL_TIMESTAMP,
     EARLIEST_PENDING_UPLOAD_TIMESTAMP,
@@ -51,6 +52,7 @@ class ListOffsetsHandler:
     """Looks up offsets in the logs that this broker leads."""
 
     request: type[Request] = ListOffsetsRequest
+    resources = on_each(AclOperation.DESCRIBE, AclResource.TOPIC, "topics", "topics", "name")
 
     def __init__(self, replicas: Replicas) -> None:
         self._replicas = replicas

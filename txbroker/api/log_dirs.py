@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from txbroker.api.request_context import RequestContext
+from txbroker.api.resources import AclOperation, on_cluster
 from txbroker.cluster.replicas import Replicas
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.log.descriptions import DirectoryDescription, ReplicaDescription
@@ -34,6 +35,7 @@ class DescribeLogDirsHandler:
     """All log directories, with the requested logs."""
 
     request: type[Request] = DescribeLogDirsRequest
+    resources = on_cluster(AclOperation.DESCRIBE)
 
     def __init__(self, directories: LogDirectories, replicas: Replicas) -> None:
         self._directories = directories
@@ -87,6 +89,7 @@ class AlterReplicaLogDirsHandler:
     """Starts to move replicas between the log directories of this broker."""
 
     request: type[Request] = AlterReplicaLogDirsRequest
+    resources = on_cluster(AclOperation.ALTER)
 
     def __init__(self, directories: LogDirectories, now_ms: Callable[[], int]) -> None:
         self._directories = directories

@@ -13,7 +13,7 @@ LEADER_NOT_AVAILABLE before it; v8-v10 have authorized operations of the cluster
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -23,6 +23,7 @@ from txbroker.api.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATI
 from txbroker.api.encoded.cached_response import CachedResponse, ResponseCache
 from txbroker.api.endpoints import Endpoints
 from txbroker.api.request_context import RequestContext
+from txbroker.api.resources import AclOperation, AclResource, in_place
 from txbroker.api.topic_creation import TopicCreation
 from txbroker.api.topic_waiting import TopicWaiting
 from txbroker.cluster.image import ClusterImage, PartitionImage, TopicImage
@@ -53,6 +54,7 @@ class MetadataHandler:
     """Answers from the cluster image, and creates missing topics if that is allowed."""
 
     request: type[Request] = MetadataRequest
+    resources = staticmethod(in_place)
 
     def __init__(
         self, image: ClusterImage, endpoints: Endpoints, creation: TopicCreation, waiting: TopicWaiting, cluster_id: str
@@ -82,61 +84,73 @@ class MetadataHandler:
             request.include_topic_authorized_operations,
             request.include_cluster_authorized_operations,
         )
-        cached = self._cache.get(image.version, key)
+        cached = None if context.is_checked else self._cache.get(image.version, key)
         if cached is not None:
             return cached
         if wanted is not None and request.allow_auto_topic_creation:
             missing = [t.name for t in wanted if t.topic_id == NULL_TOPIC_ID and t.name is not None and image.topic(t.name) is None]
+            missing = [name for name in missing if _may_describe(name, context)]
             if missing:
-                created = self._creation.on_demand(missing)
+                created = self._creation.on_demand([name for name in missing if _may_create(name, context)])
                 if created is not None:
-                    return created.addCallback(partial(self._answer, request, context))
+                    denied = {name: ErrorCode.TOPIC_AUTHORIZATION_FAILED for name in missing if not _may_create(name, context)}
+                    return created.addCallback(lambda failures: self._answer(request, context, {**failures, **denied}))
         response = self._answer(request, context, {})
-        if any(topic.error_code for topic in response.topics):
+        if context.is_checked or any(topic.error_code for topic in response.topics):
             return response
         topics = 1 + len(wanted or ()) + len(response.topics)
         weight = CACHED_TOPIC_WEIGHT * topics + sum(len(topic.partitions) for topic in response.topics)
         return self._cache.keep(image.version, key, response, weight)
 
     def _answer(self, request: MetadataRequest, context: RequestContext, failures: Mapping[str, ErrorCode]) -> MetadataResponse:
-        operations = authorized_operations(request.include_topic_authorized_operations, TOPIC_OPERATIONS)
+        operations = partial(_topic_operations, request.include_topic_authorized_operations, context)
         errors = self._endpoints.leader_errors(context)
         if context.api_version < LISTENER_ERROR_VERSION:
             errors = {broker: error for broker, error in errors.items() if not error}
         everything = request.topics is None or (context.api_version == ALL_BY_EMPTY_VERSION and not request.topics)
         if everything:
-            topics = [_topic(topic, operations, errors) for _, topic in sorted(self._image.topics.items())]
+            found = [topic for name, topic in sorted(self._image.topics.items()) if _may_describe(name, context)]
+            topics = [_topic(topic, operations(topic.name), errors) for topic in found]
         else:
             # A topic that is named twice is returned once, as in Kafka.
             wanted = {(topic.name, topic.topic_id): topic for topic in request.topics or ()}.values()
-            topics = [self._wanted(topic, operations, errors, context.api_version, failures) for topic in wanted]
+            topics = [self._wanted(topic, operations, errors, context, failures) for topic in wanted]
         return MetadataResponse(
             brokers=[MetadataResponseBroker(node_id=n.id, host=n.host, port=n.port, rack=n.rack) for n in self._endpoints.nodes(context)],
             cluster_id=self._cluster_id,
             controller_id=self._image.controller_id,
             topics=topics,
-            cluster_authorized_operations=authorized_operations(request.include_cluster_authorized_operations, CLUSTER_OPERATIONS),
+            cluster_authorized_operations=authorized_operations(
+                request.include_cluster_authorized_operations, CLUSTER_OPERATIONS, context, AclResource.CLUSTER
+            ),
         )
 
     def _wanted(
         self,
         wanted: MetadataRequestTopic,
-        operations: int,
+        operations: Callable[[str], int],
         errors: Mapping[int, ErrorCode],
-        version: int,
+        context: RequestContext,
         failures: Mapping[str, ErrorCode],
     ) -> MetadataResponseTopic:
+        version = context.api_version
         if wanted.topic_id != NULL_TOPIC_ID:
             found = self._image.topic_by_id(wanted.topic_id)
             if version < TOPIC_ID_VERSION:
                 return _missing("" if wanted.name is None else wanted.name, wanted.topic_id, ErrorCode.INVALID_REQUEST)
-            return _missing(None, wanted.topic_id, ErrorCode.UNKNOWN_TOPIC_ID) if found is None else _topic(found, operations, errors)
+            if found is None:
+                return _missing(None, wanted.topic_id, ErrorCode.UNKNOWN_TOPIC_ID)
+            if not _may_describe(found.name, context):
+                return _missing(None, wanted.topic_id, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            return _topic(found, operations(found.name), errors)
         name = wanted.name
         if name is None:
             return _missing(None if version >= TOPIC_ID_VERSION else "", NULL_TOPIC_ID, ErrorCode.INVALID_REQUEST)
+        if not _may_describe(name, context):
+            return _missing(name, NULL_TOPIC_ID, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         found = self._image.topic(name)
         if found is not None:
-            return _topic(found, operations, errors)
+            return _topic(found, operations(name), errors)
         if name in failures:
             return _missing(name, NULL_TOPIC_ID, failures[name])
         try:
@@ -152,6 +166,20 @@ class MetadataHandler:
         by_id = context.api_version >= TOPIC_ID_VERSION
         topics = [_missing(t.name if by_id else t.name or "", t.topic_id, error.code) for t in request.topics or ()]
         return MetadataResponse(brokers=[], topics=topics, error_code=error.code)
+
+
+def _may_describe(name: str, context: RequestContext) -> bool:
+    return not context.is_checked or context.may(AclOperation.DESCRIBE, AclResource.TOPIC, name)
+
+
+def _may_create(name: str, context: RequestContext) -> bool:
+    """Whether a missing topic may be created, or will be answered with the error for one that may not be described."""
+    may = context.may
+    return may(AclOperation.CREATE, AclResource.CLUSTER) or may(AclOperation.CREATE, AclResource.TOPIC, name)
+
+
+def _topic_operations(requested: bool, context: RequestContext, name: str) -> int:
+    return authorized_operations(requested, TOPIC_OPERATIONS, context, AclResource.TOPIC, name)
 
 
 def _missing(name: str | None, topic_id: bytes, code: ErrorCode) -> MetadataResponseTopic:

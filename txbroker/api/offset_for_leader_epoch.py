@@ -7,6 +7,7 @@ Version notes: v1 leader epoch in the response; v2 the client's current epoch, w
 from __future__ import annotations
 
 from txbroker.api.request_context import RequestContext
+from txbroker.api.resources import AclOperation, AclResource, on_each
 from txbroker.cluster.replicas import Replicas
 from txbroker.errors import BrokerError
 from txbroker.wire.messages.offset_for_leader_epoch import (
@@ -23,6 +24,7 @@ class OffsetForLeaderEpochHandler:
     """Looks up epochs in the logs that this broker leads."""
 
     request: type[Request] = OffsetForLeaderEpochRequest
+    resources = on_each(AclOperation.DESCRIBE, AclResource.TOPIC, "topics", "topics", "topic", instead=AclOperation.CLUSTER_ACTION)
 
     def __init__(self, replicas: Replicas) -> None:
         self._replicas = replicas

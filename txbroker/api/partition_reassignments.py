@@ -14,6 +14,7 @@ from twisted.internet.defer import Deferred
 
 from txbroker.api.controller_services import OwnController
 from txbroker.api.request_context import RequestContext
+from txbroker.api.resources import AclOperation, on_cluster
 from txbroker.cluster.node_data import ReplicaAssignment
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.names import TopicPartition
@@ -36,6 +37,7 @@ class AlterPartitionReassignmentsHandler:
     """Passes reassignments to the controller of this broker."""
 
     request: type[Request] = AlterPartitionReassignmentsRequest
+    resources = on_cluster(AclOperation.ALTER)
     in_cluster = True
 
     def __init__(self, controller: OwnController) -> None:
@@ -85,6 +87,7 @@ class ListPartitionReassignmentsHandler:
     """Lists the reassignments in progress of the controller of this broker."""
 
     request: type[Request] = ListPartitionReassignmentsRequest
+    resources = on_cluster(AclOperation.DESCRIBE)
     in_cluster = True
 
     def __init__(self, controller: OwnController) -> None:

@@ -25,6 +25,7 @@ from txbroker.api.produce_answers import ACKS_ALL, Outcome, ProduceAnswers, fail
 from txbroker.api.produce_verification import ProduceVerification, Unverified, Verified
 from txbroker.api.request_context import RequestContext
 from txbroker.api.request_counts import Errors
+from txbroker.api.resources import AclOperation, AclResource, Need
 from txbroker.api.unanswered_appends import Unanswered, UnansweredAppends
 from txbroker.cluster.partition import Partition
 from txbroker.cluster.refused_sequences import PASSING
@@ -323,6 +324,15 @@ class ProduceHandler:
         """The data of each partition."""
         return [data for topic in request.topic_data for data in topic.partition_data]
 
+    def resources(self, request: ProduceRequest, context: RequestContext) -> Sequence[Need]:
+        """WRITE on the transactional id, if a batch is transactional, and on each topic. An unknown id is no topic's."""
+        by_id = context.api_version >= TOPIC_ID_VERSION
+        names = [self._replicas.topic_name(topic.topic_id) if by_id else topic.name for topic in request.topic_data]
+        topics = Need(AclOperation.WRITE, AclResource.TOPIC, names, "topic_data", "responses")
+        if request.transactional_id is None or not any(_is_transactional(data.records) for data in self.record_holders(request)):
+            return (topics,)
+        return Need(AclOperation.WRITE, AclResource.TRANSACTIONAL_ID, (request.transactional_id,)), topics
+
     def failed(self, request: ProduceRequest, context: RequestContext, error: BrokerError) -> ProduceResponse | None:
         """Every partition with the same error; None (the connection is closed) for acks=0."""
         return None if request.acks == 0 else self._refused(request, error)
@@ -365,3 +375,8 @@ def _checked(records: memoryview | None, version: int) -> memoryview:
     if version < ZSTD_VERSION and attributes & _CODEC == _ZSTD:
         raise BrokerError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce v{ZSTD_VERSION}, this is v{version}")
     return records
+
+
+def _is_transactional(records: Any) -> bool:
+    has_attributes = records is not None and len(records) > _ATTRIBUTES_POSITION and records[_MAGIC_POSITION] == _MAGIC
+    return has_attributes and bool(records[_ATTRIBUTES_POSITION] & _TRANSACTIONAL)

@@ -13,6 +13,7 @@ A handler is an object with
                                     connection, so that no request after it may be handled while it waits
     is_exempt(request) -> bool      optional, False: a request between brokers, to which no client quota applies
     record_holders(request) -> the structs with `records`       optional: the records are removed from them once __call__ has returned
+    resources(request, context)     what the request does with which resources (api/resources.py)
     elements_max: int               optional: the elements of all arrays of a request, where a client's limit is too low
     failed(request, context, error) -> Response | None          optional: the response to a request that failed as a whole
     errors: Errors                  optional: the error codes of its responses, which it counts itself; otherwise they are counted here
@@ -32,6 +33,7 @@ from typing import Any, Protocol, TypeAlias
 
 from twisted.internet.defer import Deferred
 
+from txbroker.api.authorization import AllowAll, Authorizer, Guard
 from txbroker.api.encoded.cached_response import CachedResponse
 from txbroker.api.encoded.encoded_response import EncodedResponse, Part
 from txbroker.api.parking import ParkedRequest
@@ -70,13 +72,17 @@ class Route:
                  "is_exempt", "name", "overlaps", "record_holders", "request_header", "requests_until_sample", "response",
                  "response_header", "times")  # fmt: skip
 
-    def __init__(self, handler: Handler, version: int, times: RequestTimes, tally: Callable[[Any], None] | None) -> None:
+    def __init__(
+        self, handler: Handler, version: int, times: RequestTimes, tally: Callable[[Any], None] | None, authorizer: Authorizer
+    ) -> None:
         request = handler.request
         self.api_key = request.api_key
         self.api_version = version
         self.name = f"{api_name(request)} v{version}"
         self.call: Callable[[Request, RequestContext], HandlerResult] = handler.__call__
-        self.failed: Callable[[Request, RequestContext, BrokerError], Response | None] | None = getattr(handler, "failed", None)
+        self.failed: Callable[[Any, RequestContext, BrokerError], Response | None] | None = getattr(handler, "failed", None)
+        if not authorizer.allows_all:
+            self.call = Guard(request, version, self.call, self.failed, handler.resources, authorizer).call  # type: ignore[attr-defined]
         self.record_holders: Callable[[Any], Sequence[Holder]] | None = getattr(handler, "record_holders", None)
         self.overlaps: bool = getattr(handler, "overlaps", False)
         self.is_answered: Callable[[Any], bool] = getattr(handler, "is_answered", _always)
@@ -139,9 +145,18 @@ class Registry:
     `known_requests`: those of all connections that are recognised when they are repeated.
     """
 
-    def __init__(self, handlers: Iterable[Handler] = (), *, clock: Clock | None = None, quotas: ClientQuotas | None = None) -> None:
-        """`clock` returns monotonic seconds, to time some requests; without it none is timed. `quotas`: of clients, if there can be any."""
+    def __init__(
+        self,
+        handlers: Iterable[Handler] = (),
+        *,
+        clock: Clock | None = None,
+        quotas: ClientQuotas | None = None,
+        authorizer: Authorizer | None = None,
+    ) -> None:
+        """`clock` returns monotonic seconds, to time some requests; without it none is timed. `quotas`: of clients, if there can be any.
+        `authorizer`: without one every client may do everything."""
         self.quotas = quotas
+        self.authorizer = authorizer or AllowAll()
         self._clock = clock
         self._handlers: dict[int, tuple[Handler, VersionRange]] = {}
         self._times: dict[int, RequestTimes] = {}
@@ -189,7 +204,7 @@ class Registry:
         handler, served = self._handlers[api_key]
         if api_version not in served:
             raise UnsupportedVersion(f"{api_name(handler.request)} v{api_version} is not served, only versions {served}")
-        return Route(handler, api_version, self._times[api_key], self._tally(handler))
+        return Route(handler, api_version, self._times[api_key], self._tally(handler), self.authorizer)
 
     def _tally(self, handler: Handler) -> Callable[[Any], None] | None:
         """What counts the errors of a handler that does not do so itself; one for all versions, made on first use."""

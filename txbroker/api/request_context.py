@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from txbroker.api.resources import CLUSTER_NAME, AclOperation, AclResource
+
 ANONYMOUS = "User:ANONYMOUS"
 
 
@@ -42,9 +44,11 @@ class Session:
 
 
 class RequestContext:
-    """One request's header and its session. Handlers may keep it."""
+    """One request's header and its session. Handlers may keep it. `is_checked`: the client may not do everything (api/authorization.py)."""
 
     __slots__ = ("api_key", "api_version", "client_id", "correlation_id", "session")
+
+    is_checked = False
 
     def __init__(self, api_key: int, api_version: int, correlation_id: int, client_id: str | None, session: Session) -> None:
         self.api_key = api_key
@@ -56,6 +60,10 @@ class RequestContext:
     def of(self, correlation_id: int) -> RequestContext:
         """The context of a request that differs in its correlation id."""
         return RequestContext(self.api_key, self.api_version, correlation_id, self.client_id, self.session)
+
+    def may(self, operation: AclOperation, resource: AclResource, name: str = CLUSTER_NAME) -> bool:
+        """Whether the client may do this."""
+        return True
 
     @property
     def sender(self) -> str:

@@ -7,6 +7,7 @@ with it advertised, kafka-python retries for 30 s. Java's client always sends it
 from __future__ import annotations
 
 from txbroker.api.request_context import RequestContext
+from txbroker.api.resources import in_place
 from txbroker.api.unsupported_features import Feature, UnsupportedFeature
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
@@ -17,6 +18,7 @@ class SaslHandshakeHandler:
     """No listener authenticates its clients."""
 
     request: type[Request] = SaslHandshakeRequest
+    resources = staticmethod(in_place)
     advertised = False
 
     def __call__(self, request: SaslHandshakeRequest, context: RequestContext) -> SaslHandshakeResponse:

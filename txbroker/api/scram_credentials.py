@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from twisted.internet.defer import Deferred
 
 from txbroker.api.request_context import RequestContext
+from txbroker.api.resources import AclOperation, on_cluster
 from txbroker.client_quotas.entities import decoded, entity_of
 from txbroker.cluster.config_store import ConfigAdmin
 from txbroker.errors import BrokerError, ErrorCode
@@ -30,6 +31,7 @@ class DescribeUserScramCredentialsHandler:
     """The mechanisms and iterations of credentials, not the credentials."""
 
     request: type[Request] = DescribeUserScramCredentialsRequest
+    resources = on_cluster(AclOperation.DESCRIBE)
 
     def __init__(self, admin: ConfigAdmin) -> None:
         self._admin = admin

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from txbroker.api import linear_patterns
 from txbroker.api.request_context import RequestContext
+from txbroker.api.resources import AclOperation, AclResource, in_place, on_each
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.transactions.coordinator import TransactionCoordinator
 from txbroker.transactions.transaction_record import TransactionRecord
@@ -34,12 +35,15 @@ class DescribeTransactionsHandler:
     """Transactional ids with their transactions."""
 
     request: type[Request] = DescribeTransactionsRequest
+    resources = on_each(AclOperation.DESCRIBE, AclResource.TRANSACTIONAL_ID, "transactional_ids", "transaction_states")
 
     def __init__(self, coordinator: TransactionCoordinator) -> None:
         self._coordinator = coordinator
 
     def __call__(self, request: DescribeTransactionsRequest, context: RequestContext) -> DescribeTransactionsResponse:
         states = [self._describe(transactional_id) for transactional_id in dict.fromkeys(request.transactional_ids)]
+        for state in states if context.is_checked else ():
+            state.topics = [topic for topic in state.topics if context.may(AclOperation.DESCRIBE, AclResource.TOPIC, topic.topic)]
         return DescribeTransactionsResponse(throttle_time_ms=0, transaction_states=states)
 
     def _describe(self, transactional_id: str) -> DescribedTransaction:
@@ -75,6 +79,7 @@ class ListTransactionsHandler:
     """The transactional ids of this broker that pass the filters."""
 
     request: type[Request] = ListTransactionsRequest
+    resources = staticmethod(in_place)
 
     def __init__(self, coordinator: TransactionCoordinator, now_ms: Callable[[], int]) -> None:
         self.versions = VersionRange(0, PATTERN_VERSION if linear_patterns.is_available() else PATTERN_VERSION - 1)
@@ -94,7 +99,9 @@ class ListTransactionsHandler:
                 return False
             if states and record.state.title not in states:
                 return False
-            return request.duration_filter < 0 or now_ms - record.start_ms > request.duration_filter
+            if 0 <= request.duration_filter >= now_ms - record.start_ms:
+                return False
+            return context.may(AclOperation.DESCRIBE, AclResource.TRANSACTIONAL_ID, transactional_id)
 
         return ListTransactionsResponse(
             throttle_time_ms=0,

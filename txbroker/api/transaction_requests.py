@@ -10,11 +10,12 @@ INVALID_TXN_STATE before. EndTxn v5 raises the producer's epoch and returns it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from twisted.internet.defer import Deferred, gatherResults
 
 from txbroker.api.request_context import RequestContext
+from txbroker.api.resources import CLUSTER_NAME, AclOperation, AclResource, Need, on_transactional_id
 from txbroker.api.topic_creation import TopicCreation
 from txbroker.cluster.image import ClusterImage
 from txbroker.errors import BrokerError, ErrorCode
@@ -51,19 +52,23 @@ class AddPartitionsToTxnHandler:
         self._image = image
 
     def __call__(self, request: AddPartitionsToTxnRequest, context: RequestContext) -> Deferred[AddPartitionsToTxnResponse]:
-        return self._add(request, context.api_version)
+        return self._add(request, context.api_version, context)
 
     def add(self, request: AddPartitionsToTxnRequest) -> Deferred[AddPartitionsToTxnResponse]:
         """A request in the newest version; for leaders in this process."""
         return self._add(request, self.request.versions.high)
 
-    def _add(self, request: AddPartitionsToTxnRequest, version: int) -> Deferred[AddPartitionsToTxnResponse]:
-        served = [Deferred.fromCoroutine(self._serve(transaction, version)) for transaction in _transactions(request, version)]
+    def _add(
+        self, request: AddPartitionsToTxnRequest, version: int, context: RequestContext | None = None
+    ) -> Deferred[AddPartitionsToTxnResponse]:
+        served = [Deferred.fromCoroutine(self._serve(transaction, version, context)) for transaction in _transactions(request, version)]
         return gatherResults(served, consumeErrors=True).addCallback(_added, version)
 
-    async def _serve(self, transaction: AddPartitionsToTxnTransaction, version: int) -> AddPartitionsToTxnResult:
+    async def _serve(
+        self, transaction: AddPartitionsToTxnTransaction, version: int, context: RequestContext | None
+    ) -> AddPartitionsToTxnResult:
         partitions = _partitions(transaction)
-        refused = {partition: code for partition in partitions if (code := self._refusal(partition, version)) is not None}
+        refused = {partition: code for partition in partitions if (code := self._refusal(partition, version, context)) is not None}
         if refused:
             return _result(transaction, dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED) | refused)
         producer = Producer(transaction.producer_id, transaction.producer_epoch)
@@ -78,11 +83,23 @@ class AddPartitionsToTxnHandler:
             return _result(transaction, dict.fromkeys(partitions, _known(error.code, version)))
         return _result(transaction, dict.fromkeys(partitions, ErrorCode.NONE))
 
-    def _refusal(self, partition: TopicPartition, version: int) -> ErrorCode | None:
-        """Why a partition cannot be added (KafkaApis): for a client, only AddOffsetsToTxn adds one of an internal topic."""
-        if version < BATCHED_VERSION and partition.topic in INTERNAL_TOPICS:
-            return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    def _refusal(self, partition: TopicPartition, version: int, context: RequestContext | None) -> ErrorCode | None:
+        """Why a partition cannot be added (KafkaApis): for a client, only AddOffsetsToTxn adds one of an internal topic.
+
+        `context`: of a request that was received.
+        """
+        if version < BATCHED_VERSION and context is not None:
+            denied = context.is_checked and not context.may(AclOperation.WRITE, AclResource.TOPIC, partition.topic)
+            if denied or partition.topic in INTERNAL_TOPICS:
+                return ErrorCode.TOPIC_AUTHORIZATION_FAILED
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if self._image.partition(*partition) is None else None
+
+    @staticmethod
+    def resources(request: AddPartitionsToTxnRequest, context: RequestContext) -> Sequence[Need]:
+        """A client needs WRITE on the transactional id, and on each topic, for which `_refusal` asks; from v4 on it is a broker."""
+        if context.api_version >= BATCHED_VERSION:
+            return (Need(AclOperation.CLUSTER_ACTION, AclResource.CLUSTER, (CLUSTER_NAME,)),)
+        return (Need(AclOperation.WRITE, AclResource.TRANSACTIONAL_ID, (request.v3_and_below_transactional_id,)),)
 
     def failed(self, request: AddPartitionsToTxnRequest, context: RequestContext, error: BrokerError) -> AddPartitionsToTxnResponse:
         """Every partition with the same error."""
@@ -151,6 +168,12 @@ class AddOffsetsToTxnHandler:
         await self._coordinator.add_partitions(request.transactional_id, producer, [partition], CLASSIC_VERSION)
         return AddOffsetsToTxnResponse(throttle_time_ms=0, error_code=ErrorCode.NONE)
 
+    @staticmethod
+    def resources(request: AddOffsetsToTxnRequest, context: RequestContext) -> Sequence[Need]:
+        """WRITE on the transactional id, READ on the group."""
+        transactional_id = Need(AclOperation.WRITE, AclResource.TRANSACTIONAL_ID, (request.transactional_id,))
+        return transactional_id, Need(AclOperation.READ, AclResource.GROUP, (request.group_id,))
+
     def failed(self, request: AddOffsetsToTxnRequest, context: RequestContext, error: BrokerError) -> AddOffsetsToTxnResponse:
         """Only the error."""
         return AddOffsetsToTxnResponse(throttle_time_ms=0, error_code=_known(error.code, context.api_version))
@@ -160,6 +183,7 @@ class EndTxnHandler:
     """Commits or aborts a transaction."""
 
     request: type[Request] = EndTxnRequest
+    resources = on_transactional_id(AclOperation.WRITE)
 
     def __init__(self, coordinator: TransactionCoordinator) -> None:
         self._coordinator = coordinator

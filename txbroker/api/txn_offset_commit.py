@@ -8,12 +8,13 @@ by which it is fenced; v4 TRANSACTION_ABORTABLE; with v5 (transactions v2) this 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from twisted.internet.defer import Deferred
 
 from txbroker.api.group_offsets import check_knows_topics
 from txbroker.api.request_context import RequestContext
+from txbroker.api.resources import AclOperation, AclResource, Need
 from txbroker.cluster.image import ClusterImage
 from txbroker.cluster.replicas import Replicas
 from txbroker.coordinators.state_log import TransactionalProducer
@@ -101,6 +102,15 @@ class TxnOffsetCommitHandler:
         if code == ErrorCode.TRANSACTION_ABORTABLE and version < ABORTABLE_VERSION:
             return ErrorCode.INVALID_TXN_STATE
         return _RETRIABLE.get(code, code)
+
+    @staticmethod
+    def resources(request: TxnOffsetCommitRequest, context: RequestContext) -> Sequence[Need]:
+        """WRITE on the transactional id, READ on the group and on each topic."""
+        return (
+            Need(AclOperation.WRITE, AclResource.TRANSACTIONAL_ID, (request.transactional_id,)),
+            Need(AclOperation.READ, AclResource.GROUP, (request.group_id,)),
+            Need(AclOperation.READ, AclResource.TOPIC, [topic.name for topic in request.topics], "topics", "topics"),
+        )
 
     def failed(self, request: TxnOffsetCommitRequest, context: RequestContext, error: BrokerError) -> TxnOffsetCommitResponse:
         """Every partition with the same error."""

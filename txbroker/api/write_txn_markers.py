@@ -16,6 +16,7 @@ from twisted.internet.defer import Deferred
 
 from txbroker.api.registry import between_brokers
 from txbroker.api.request_context import RequestContext
+from txbroker.api.resources import AclOperation, on_cluster
 from txbroker.cluster.partition import Partition
 from txbroker.cluster.pending_append import PendingAppend
 from txbroker.cluster.replicas import Replicas
@@ -42,6 +43,7 @@ class WriteTxnMarkersHandler:
     """Appends markers and waits for the in-sync replicas; the transaction coordinator of this broker calls `write`."""
 
     request: type[Request] = WriteTxnMarkersRequest
+    resources = on_cluster(AclOperation.CLUSTER_ACTION, instead=AclOperation.ALTER)
     is_exempt = staticmethod(between_brokers)
 
     def __init__(

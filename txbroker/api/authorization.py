@@ -1,0 +1,162 @@
+"""Asks the authorizer before a handler is called, and answers what is denied in its place."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from twisted.internet.defer import Deferred
+
+from txbroker.api.encoded.cached_response import CachedResponse
+from txbroker.api.encoded.encoded_response import EncodedResponse
+from txbroker.api.parking import ParkedRequest
+from txbroker.api.request_context import RequestContext, Session
+from txbroker.api.resources import CLUSTER_NAME, AclOperation, AclResource, Need, Resources
+from txbroker.errors import BrokerError, ErrorCode
+from txbroker.log.region import Region
+from txbroker.wire.codec import decoder, encoder
+from txbroker.wire.headers import response_body_position, response_header_version
+from txbroker.wire.schema import Request, Response, response_class
+
+_DENIED = {
+    AclResource.TOPIC: (ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed."),
+    AclResource.GROUP: (ErrorCode.GROUP_AUTHORIZATION_FAILED, "Group authorization failed."),
+    AclResource.CLUSTER: (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed."),
+    AclResource.TRANSACTIONAL_ID: (ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "Transactional Id authorization failed."),
+}
+_SIZE_BYTES = 4
+
+
+class Authorizer(Protocol):
+    """Who may do what (Kafka's Authorizer)."""
+
+    @property
+    def allows_all(self) -> bool:
+        """Whether it never denies anything. Then it is not asked."""
+
+    def authorize(self, session: Session, operation: AclOperation, resource: AclResource, name: str) -> bool:
+        """Whether a client may do this."""
+
+    def authorize_any(self, session: Session, operation: AclOperation, resource: AclResource) -> bool:
+        """Whether there can be a resource of this type with which the client may do this (KIP-679)."""
+
+
+class AllowAll:
+    """Every client may do everything."""
+
+    allows_all = True
+
+    def authorize(self, session: Session, operation: AclOperation, resource: AclResource, name: str) -> bool:
+        return True
+
+    def authorize_any(self, session: Session, operation: AclOperation, resource: AclResource) -> bool:
+        return True
+
+
+class CheckedContext(RequestContext):
+    """The context of a request whose client may not do everything."""
+
+    __slots__ = ("_authorizer",)
+
+    is_checked = True
+
+    def __init__(self, context: RequestContext, authorizer: Authorizer) -> None:
+        super().__init__(context.api_key, context.api_version, context.correlation_id, context.client_id, context.session)
+        self._authorizer = authorizer
+
+    def may(self, operation: AclOperation, resource: AclResource, name: str = CLUSTER_NAME) -> bool:
+        return self._authorizer.authorize(self.session, operation, resource, name)
+
+    def satisfies(self, need: Need, name: str) -> bool:
+        """Whether the client may do with this resource what a request needs."""
+        if need.instead is not None and self.may(need.instead, AclResource.CLUSTER):
+            return True
+        if self.may(need.operation, need.resource, name):
+            return True
+        return need.anywhere is not None and self._authorizer.authorize_any(self.session, *need.anywhere)
+
+
+Call = Callable[[Any, RequestContext], Any]
+Failed = Callable[[Any, RequestContext, BrokerError], Any]
+
+
+class Guard:
+    """A handler's call of one version, with the authorizer before it. `call` returns and raises as `__call__` of a handler."""
+
+    def __init__(
+        self, request: type[Request], version: int, call: Call, failed: Failed | None, resources: Resources, authorizer: Authorizer
+    ):
+        self._request = request
+        self._version = version
+        self._call = call
+        self._failed = failed
+        self._resources = resources
+        self._authorizer = authorizer
+
+    def call(self, request: Any, context: RequestContext) -> Any:
+        """Handle what the client may do. BrokerError if the request as a whole is denied."""
+        checked = CheckedContext(context, self._authorizer)
+        denied: dict[int, AclResource] = {}
+        split = None
+        for need in self._resources(request, checked):
+            for index, name in enumerate(need.names):
+                if name is None or index in denied or checked.satisfies(need, name):
+                    continue
+                if not need.items:
+                    raise denial(need.resource)
+                denied[index] = need.resource
+                split = need
+        if split is None:
+            return self._call(request, checked)
+        return self._split(request, checked, split, denied)
+
+    def _split(self, request: Any, context: CheckedContext, need: Need, denied: Mapping[int, AclResource]) -> Any:
+        items = getattr(request, need.items)
+        refused: dict[int, Any] = {}
+        for resource in set(denied.values()):
+            indexes = [index for index, kind in denied.items() if kind is resource]
+            part = _with(request, need.items, [items[index] for index in indexes])
+            failed = None if self._failed is None else self._failed(part, context, denial(resource))
+            if failed is None:
+                raise denial(resource)
+            refused.update(zip(indexes, getattr(failed, need.answers), strict=False))
+        allowed = _with(request, need.items, [item for index, item in enumerate(items) if index not in denied])
+        response = self._call(allowed, context)
+        if isinstance(response, ParkedRequest):
+            response = response.deferred()
+        if isinstance(response, Deferred):
+            return response.addCallback(self._joined, need, refused)
+        return self._joined(response, need, refused)
+
+    def _joined(self, response: Any, need: Need, refused: Mapping[int, Any]) -> Any:
+        """The response with the answers to what was refused in their places."""
+        whole = self._decoded(response)
+        answers = list(getattr(whole, need.answers))
+        for index in sorted(refused):
+            answers.insert(index, refused[index])
+        setattr(whole, need.answers, answers)
+        return whole
+
+    def _decoded(self, response: Any) -> Response:
+        cls = response_class(self._request)
+        if isinstance(response, CachedResponse):
+            body = memoryview(response.body(encoder(cls, self._version)))
+        elif isinstance(response, EncodedResponse):
+            frame = memoryview(b"".join(part.read() if isinstance(part, Region) else part for part in response.parts))[_SIZE_BYTES:]
+            body = frame[response_body_position(frame, response_header_version(self._request, self._version)) :]
+        else:
+            plain: Response = response
+            return plain
+        return decoder(cls, self._version)(body)
+
+
+def denial(resource: AclResource) -> BrokerError:
+    """The error of a resource that may not be used."""
+    return BrokerError(*_DENIED[resource])
+
+
+def _with(request: Any, items: str, kept: Sequence[Any]) -> Any:
+    part = copy.copy(request)
+    setattr(part, items, kept)
+    return part

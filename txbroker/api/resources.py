@@ -1,0 +1,93 @@
+"""The resources that a request touches, and what it does with them, as handlers declare it (Kafka's ACL model, KIP-11).
+
+A handler has `resources(request, context)`, which returns its `Need`s. What is denied for the whole request raises the error of its kind of
+resource; what is denied for an item of a list is answered in its place, by the handler's `failed`, and the handler gets the others only.
+Handlers of lists, which leave out what a client may not see, ask `context.may` themselves (`in_place`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+
+class AclOperation(IntEnum):
+    """Kafka's AclOperation codes: each is the number of its bit in authorized operations (KIP-430)."""
+
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DELETE = 6
+    ALTER = 7
+    DESCRIBE = 8
+    CLUSTER_ACTION = 9
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
+    IDEMPOTENT_WRITE = 12
+
+
+class AclResource(IntEnum):
+    """Kafka's codes."""
+
+    TOPIC = 2
+    GROUP = 3
+    CLUSTER = 4
+    TRANSACTIONAL_ID = 5
+
+
+CLUSTER_NAME = "kafka-cluster"
+
+
+class Need(NamedTuple):
+    """An operation on resources of one type.
+
+    `names`: of the resources; None: nothing to check. Without `items` one that is denied refuses the request. `items`: the list of the
+    request that the names belong to, one each, and `answers` the list of the response. `instead`: this operation on the cluster is enough.
+    `anywhere`: or this operation on any resource of the type that comes with it (KIP-679).
+    """
+
+    operation: AclOperation
+    resource: AclResource
+    names: Sequence[str | None]
+    items: str = ""
+    answers: str = ""
+    instead: AclOperation | None = None
+    anywhere: tuple[AclOperation, AclResource] | None = None
+
+
+Resources = Callable[[Any, Any], Sequence[Need]]
+
+
+def in_place(request: object, context: object) -> Sequence[Need]:
+    """The handler asks `context.may` for each object, or every client may send the request."""
+    return ()
+
+
+def on_cluster(operation: AclOperation, *, instead: AclOperation | None = None) -> Any:
+    """The whole request needs an operation on the cluster."""
+    needs = (Need(operation, AclResource.CLUSTER, (CLUSTER_NAME,), instead=instead),)
+    return staticmethod(lambda request, context: needs)
+
+
+def on_group(operation: AclOperation) -> Any:
+    """The whole request needs an operation on its group."""
+    return staticmethod(lambda request, context: (Need(operation, AclResource.GROUP, (request.group_id,)),))
+
+
+def on_transactional_id(operation: AclOperation) -> Any:
+    """The whole request needs an operation on its transactional id."""
+    return staticmethod(lambda request, context: (Need(operation, AclResource.TRANSACTIONAL_ID, (request.transactional_id,)),))
+
+
+def on_each(
+    operation: AclOperation, resource: AclResource, items: str, answers: str, field: str = "", *, instead: AclOperation | None = None
+) -> Any:
+    """Each item of a list needs an operation on the resource that it names; `field`: of the item, if it is not the name itself."""
+
+    def needs(request: Any, context: object) -> Sequence[Need]:
+        named = getattr(request, items)
+        names = [getattr(item, field) for item in named] if field else named
+        return (Need(operation, resource, names, items, answers, instead),)
+
+    return staticmethod(needs)
