@@ -90,7 +90,7 @@ def restart_not_noticed() -> list[Patch]:
     changed = ControllerTerm.brokers_changed
 
     async def broken(self: ControllerTerm) -> None:
-        now = await self._read_brokers()
+        now = await self._reads.brokers()
         if now.keys() != self.context.brokers.keys():
             await changed(self)
 
@@ -103,7 +103,7 @@ def brokers_watched_once() -> list[Patch]:
 
     async def broken(self: ControllerTerm) -> None:
         await changed(self)
-        self._brokers_watch = lambda _: None
+        self._reads._brokers_watch = lambda _: None
 
     return [Patch(ControllerTerm, "brokers_changed", broken)]
 

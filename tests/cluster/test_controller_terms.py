@@ -174,15 +174,18 @@ def test_a_controller_that_fails_to_take_over_deletes_its_node(monkeypatch: pyte
     cluster = cluster_of(1, 2, 3)
     cluster.create_topic("t", (1, 2, 3))
     failed: list[int] = []
-    read = ControllerTerm._read_new_topics
+    begin = ControllerTerm.begin
 
-    async def failing_once(self: ControllerTerm) -> list[TopicPartition]:
+    async def failing() -> list[TopicPartition]:
+        raise ZeroDivisionError
+
+    async def failing_once(self: ControllerTerm) -> None:
         if not failed:
             failed.append(self.controlling.broker_id)
-            raise ZeroDivisionError
-        return await read(self)
+            monkeypatch.setattr(self._reads, "new_topics", failing)
+        await begin(self)
 
-    monkeypatch.setattr(ControllerTerm, "_read_new_topics", failing_once)
+    monkeypatch.setattr(ControllerTerm, "begin", failing_once)
     cluster.kill(1)
     [first] = failed
     assert not cluster.brokers[first].controller.active

@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from functools import partial
 
 from txbroker.clock import DelayedCall
 from txbroker.cluster import node_paths
 from txbroker.cluster.controller.admin_nodes import AdminNodes
 from txbroker.cluster.controller.broker_channels import Channels, OpenChannel
-from txbroker.cluster.controller.controller_context import ControllerContext, LiveBroker
+from txbroker.cluster.controller.controller_context import ControllerContext
 from txbroker.cluster.controller.fenced_writes import ControllerMoved, StateNodes, topic_of
 from txbroker.cluster.controller.isr_changes import alter_partition
 from txbroker.cluster.controller.leader_balance import BalanceSettings, LeaderBalance
 from txbroker.cluster.controller.leadership import Leadership
+from txbroker.cluster.controller.node_reads import NodeReads
 from txbroker.cluster.controller.outgoing_requests import OutgoingRequests
 from txbroker.cluster.controller.reassignment import Outcomes, Reassignments, Targets
 from txbroker.cluster.controller.request_batch import ControllerRequest, Controlling
@@ -29,16 +30,11 @@ from txbroker.cluster.controller.topic_deletion import TopicDeletions
 from txbroker.cluster.node_data import (
     FEATURES,
     MalformedNode,
-    TopicAssignment,
-    decode_broker,
     decode_log_dir_event,
-    decode_topic,
-    is_int32,
 )
 from txbroker.cluster.tree.interface import Delete, NodeExists, NoNode, Refused, Tree, Watcher, WatchEvent
-from txbroker.cluster.tree.operations import read_each
-from txbroker.errors import BrokerError, ErrorCode, error_name
-from txbroker.names import NULL_TOPIC_ID, TopicPartition, amount, check_topic_name
+from txbroker.errors import ErrorCode, error_name
+from txbroker.names import TopicPartition, amount
 from txbroker.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from txbroker.wire.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
 from txbroker.wire.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
@@ -81,7 +77,6 @@ class ControllerTerm:
         self._tree = tree
         self._enqueue = enqueue
         self._call_later = call_later
-        self._new_topic_id = new_topic_id
         self._suspected = suspected
         self._nodes = StateNodes(tree, controlling.epoch, epoch_version, self.context.isr_epochs)
         self.leadership = Leadership(self.context, self._nodes, tree, unclean_default, controlling.epoch)
@@ -99,8 +94,16 @@ class ControllerTerm:
             self._balance = LeaderBalance(balance, self.context, self.leadership, self.outbox, call_later, enqueued)
         self._nodes.on_refused = self._state_refused
         self._elects_again: DelayedCall | None = None  # leaders of partitions whose states could not be written
-        self._brokers_watch = self._enqueues(self.brokers_changed)
-        self._deletions_watch = self._enqueues(self.deletions_changed)
+        self._reads = NodeReads(
+            tree,
+            self.context,
+            self._nodes,
+            new_topic_id,
+            brokers=self._enqueues(self.brokers_changed),
+            topics=self._topics_watch,
+            topic=self._topic_watch,
+            deletions=self._enqueues(self.deletions_changed),
+        )
         self._log_dirs_watch = self._enqueues(self.log_dirs_changed)
 
     def close(self) -> None:
@@ -121,10 +124,10 @@ class ControllerTerm:
     async def begin(self) -> None:
         """Take over the cluster from its current state."""
         await self._apart(self._ensure_features)
-        self.context.brokers = await self._read_brokers()
+        self.context.brokers = await self._reads.brokers()
         self._takeover.announce_brokers()
-        asked = await self._read_deletions()  # read before the topics: the watch reports later requests
-        await self._read_new_topics()
+        asked = await self._reads.deletions()  # read before the topics: the watch reports later requests
+        await self._reads.new_topics()
         self.context.deleting.update(asked & self.context.topics.keys())
         written = await self._nodes.read_written(self.context.partitions())
         self.context.states = {topic_partition: each.state for topic_partition, each in written.items()}
@@ -151,7 +154,7 @@ class ControllerTerm:
 
     async def brokers_changed(self) -> None:
         """The children of `/brokers/ids` changed: brokers started, stopped, or restarted (new broker epoch)."""
-        now = await self._read_brokers()
+        now = await self._reads.brokers()
         known = self.context.brokers
         gone = {broker_id for broker_id, broker in known.items() if broker_id not in now or now[broker_id].epoch != broker.epoch}
         started = {broker_id for broker_id in now if broker_id not in known or broker_id in gone}
@@ -186,14 +189,14 @@ class ControllerTerm:
     async def topics_changed(self) -> None:
         """The children of `/brokers/topics` changed."""
         self._has_new_topics = False
-        await self._bring_up(await self._read_new_topics())
+        await self._bring_up(await self._reads.new_topics())
 
     async def topic_changed(self, name: str) -> None:
         """A topic's node was written: it may have new partitions."""
         before = self.context.topics.get(name)
         if before is None or name in self.context.deleting:
             return
-        now = (await self._read_topics([name])).get(name)
+        now = (await self._reads.topics([name])).get(name)
         if now is None:
             return
         # Only the controller changes the replicas of existing partitions.
@@ -203,7 +206,7 @@ class ControllerTerm:
 
     async def deletions_changed(self) -> None:
         """The children of `/admin/delete_topics` changed."""
-        asked = await self._read_deletions()
+        asked = await self._reads.deletions()
         if asked - self.context.topics.keys():
             await self.topics_changed()  # the watch of a topic that was just created may not have run yet
         await self._deletions.begin(sorted((asked & self.context.topics.keys()) - self.context.deleting))
@@ -319,71 +322,13 @@ class ControllerTerm:
     def _with_state(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
         return [topic_partition for topic_partition in partitions if topic_partition in self.context.states]
 
-    # Reads that set watches
+    # Writes
 
     async def _ensure_features(self) -> None:
         try:
             await self._tree.create(node_paths.FEATURE, FEATURES)
         except NodeExists:
             return
-
-    async def _read_brokers(self) -> dict[int, LiveBroker]:
-        names = await self._tree.children(node_paths.BROKER_IDS, watch=self._brokers_watch)
-        brokers: dict[int, LiveBroker] = {}
-        for broker_id in sorted(int(name) for name in names if is_int32(name)):
-            try:
-                data, stat = await self._tree.get(node_paths.broker(broker_id))
-                brokers[broker_id] = LiveBroker(stat.czxid, decode_broker(data))
-            except NoNode:
-                continue  # it stopped in the meantime: its watch fires
-            except MalformedNode as error:
-                log.error("ignoring the malformed registration of broker %d: %s", broker_id, error)
-            except Refused as error:
-                log.error("ignoring the registration of broker %d: %s", broker_id, error)
-        return brokers
-
-    async def _read_new_topics(self) -> list[TopicPartition]:
-        """Add new topics to the context and remove missing ones. Returns the partitions of the new topics."""
-        names = set(await self._tree.children(node_paths.TOPICS, watch=self._topics_watch))
-        for name in self.context.topics.keys() - names:
-            self.context.forget_topic(name)  # not deleted by this controller: the tree was edited by hand
-        self.context.malformed.clear()  # these are read again
-        topics = await self._read_topics(sorted(names - self.context.topics.keys()))
-        new = []
-        for name, topic in topics.items():
-            try:
-                if topic.topic_id == NULL_TOPIC_ID:  # tools and controllers older than Kafka 2.8 create it without one
-                    topic = await self._nodes.identify(name, self._new_topic_id()) or topic
-            except (Refused, MalformedNode) as error:
-                self._ignore(name, error)
-                continue
-            self.context.put_topic(name, topic)
-            new.append(name)
-        return list(self.context.partitions_of(new))
-
-    def _ignore(self, topic: str, error: Exception) -> None:
-        self.context.malformed.add(topic)
-        log.error("ignoring topic %s: %s", topic, error)
-
-    async def _read_topics(self, names: Sequence[str]) -> dict[str, TopicAssignment]:
-        """The topics that exist; sets watches on their nodes."""
-        reads = await read_each(self._tree, map(node_paths.topic, names), self._topic_watch)
-        topics: dict[str, TopicAssignment] = {}
-        for name, read in zip(names, reads, strict=True):
-            if read is None:
-                continue  # deleted in the meantime: the watch on the list of topics fires
-            try:
-                if isinstance(read, Refused):
-                    raise read
-                check_topic_name(name)
-                topics[name] = decode_topic(read[0])
-                self.context.malformed.discard(name)
-            except (BrokerError, MalformedNode, Refused) as error:
-                self._ignore(name, error)
-        return topics
-
-    async def _read_deletions(self) -> set[str]:
-        return set(await self._tree.children(node_paths.DELETE_TOPICS, watch=self._deletions_watch))
 
     async def _drop_deletions(self, topics: Iterable[str]) -> None:
         """Remove deletion requests for topics that do not exist."""
@@ -397,6 +342,8 @@ class ControllerTerm:
             return
         except Refused as error:
             log.error("%s stays: %s", path, error)
+
+    # Watches
 
     def _topics_watch(self, _: WatchEvent) -> None:
         self._has_new_topics = True
