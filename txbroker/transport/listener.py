@@ -15,7 +15,7 @@ from txbroker.transport.hub import Hub
 from txbroker.transport.interfaces import FrameProtocol
 from txbroker.transport.quotas import ConnectionQuotas
 from txbroker.transport.server import ServerTransport, plain_host, session_of
-from txbroker.transport.stream import PlainStream
+from txbroker.transport.stream import PlainStream, Stream
 
 # Connections that are accepted before the reactor serves others.
 ACCEPTS_PER_TURN = 100
@@ -47,6 +47,8 @@ class Listener(tcp.Port):
     def __init__(self, hub: Hub, name: str, host: str, port: int, build: Callable[[], FrameProtocol], *, backlog: int = 50) -> None:
         self.hub = hub
         self.name = name
+        self.stream: Callable[[socket.socket], Stream] = PlainStream
+        """Makes the stream of an accepted socket."""
         self._remote_algorithm: bytes | None = None  # the congestion control of connections from other machines; None: they inherit it
         self._both = host == "" and socket.has_dualstack_ipv6()
         factory = _Protocols(name, build, hub.quotas)
@@ -59,7 +61,7 @@ class Listener(tcp.Port):
         session = session_of(sock, client, self.name, number)
         if self._remote_algorithm is not None and session.peer_host != session.local_host:
             set_algorithm(sock, self._remote_algorithm)
-        return ServerTransport(PlainStream(sock), protocol, session, self.hub)
+        return ServerTransport(self.stream(sock), protocol, session, self.hub)
 
     def createInternetSocket(self) -> socket.socket:
         """A socket with the options that accepted ones inherit."""

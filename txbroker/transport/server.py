@@ -265,6 +265,8 @@ class ServerTransport:
                 except OSError:
                     return CONNECTION_LOST
                 if count == size:
+                    if self._stream.wants & EPOLLOUT:
+                        self._watch(write=True)
                     return None
                 parts, size = [memoryview(joined)[count:]], size - count
             queue.add(parts, size)
@@ -290,7 +292,7 @@ class ServerTransport:
             self.active = self._hub.tick
         if queue.cold:
             self._warm()
-        elif queue.size or self.disconnecting:
+        elif queue.size or self.disconnecting or self._stream.wants & EPOLLOUT:
             self._watch(write=True)
         if queue.size > self._output_bytes_max:
             self._block()
