@@ -433,7 +433,7 @@ class Log(TruncatableLog):
         """Write indexes and the snapshot of producers, and sync all. The log must not be used afterwards."""
         for segment in self.segments:
             segment.open_segments = None  # this may run in a worker
-            if segment.seal() or segment.has_new_aborted:
+            if segment.seal() or segment.txn_index.has_new:
                 self._unsynced.update((*segment.index_paths(), self.directory))
         self.producers.capture = None
         has_state = self.log_end_offset > self.log_start_offset or len(self.producers)

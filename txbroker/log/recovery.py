@@ -17,19 +17,7 @@ from dataclasses import dataclass
 from txbroker.errors import CorruptRecords, StartInterrupted
 from txbroker.log import missing_records
 from txbroker.log.disk import Disk
-from txbroker.log.file_names import (
-    CLEANED,
-    DELETED,
-    INDEX_SUFFIXES,
-    LEADER_EPOCHS,
-    LOG,
-    SNAPSHOT,
-    SWAP,
-    TXN_INDEX,
-    file_path,
-    parent_of,
-    parse_name,
-)
+from txbroker.log.file_names import DELETED, INDEX_SUFFIXES, LEADER_EPOCHS, LOG, SNAPSHOT, TXN_INDEX, file_path, parent_of
 from txbroker.log.leader_epochs import LeaderEpochs
 from txbroker.log.log_config import LogConfig
 from txbroker.log.log_results import AbortedTransaction
@@ -37,10 +25,9 @@ from txbroker.log.missing_records import Missing, Orphans
 from txbroker.log.producer_replay import replay_batch, replay_range
 from txbroker.log.producer_snapshots import Snapshots
 from txbroker.log.producers import ProducerStates
-from txbroker.log.scan import Walk
 from txbroker.log.segment import Segment
-from txbroker.log.segment_swap import settle
 from txbroker.log.segments import mark_deleted
+from txbroker.log.unfinished_changes import finish_changes
 from txbroker.names import TopicPartition, amount
 from txbroker.wire.batch import BatchHeader
 from txbroker.wire.entries import EntryHeader
@@ -109,7 +96,11 @@ class Loader:
         if not self._disk.is_directory(self._directory):
             self._disk.make_directory(self._directory)
             self._unsynced.update((self._directory, parent_of(self._directory)))
-        self._find_segments(self._tidy_up())
+        remaining = finish_changes(self._disk, self._directory)
+        self._deleted, self._marked_indexes = remaining.deleted, remaining.marked_indexes
+        if remaining.renamed:
+            self._unsynced.add(self._directory)
+        self._find_segments(remaining.files)
         self._leader_epochs = LeaderEpochs(self._disk, self._directory)
         if not self._leader_epochs.exists and self._have_epochs():
             logger.warning("%s is missing; reading leader epochs from the record batches", self._leader_epochs.path)
@@ -208,71 +199,6 @@ class Loader:
                     self._disk.remove(path)
 
     # Files
-
-    def _tidy_up(self) -> list[tuple[int, str]]:
-        """Finish or undo deletions, cleanings and swaps that a crash interrupted. Returns the remaining files as (offset, suffix)."""
-        settle(self._disk, self._directory)
-        names = self._parsed_names()
-        if not any(mark for _, (_, _, mark) in names):
-            return [(offset, suffix) for _, (offset, suffix, _) in names]
-        if any(mark == DELETED for _, (_, _, mark) in names):
-            self._disk.sync(self._directory)  # as in `_remove`, which may not have come so far
-            self._finish_deletions(names)
-        cleaned = [offset for _, (offset, _, mark) in names if mark == CLEANED]
-        swaps: list[str] = []
-        for name, (offset, suffix, mark) in names:
-            path = f"{self._directory}/{name}"
-            if mark == DELETED and suffix == TXN_INDEX:
-                self._marked_indexes.add(offset)  # a loss of power may have undone the same for its log file
-            if mark in (DELETED, CLEANED):
-                self._disk.remove(path)
-            elif mark == SWAP:
-                # Not all files of a new segment have this mark yet, or a segment was being split: the old segments are still complete.
-                if cleaned and offset >= min(cleaned):
-                    self._disk.remove(path)
-                else:
-                    swaps.append(name)
-        if swaps:
-            self._finish_swaps(swaps)
-        return [(offset, suffix) for _, (offset, suffix, mark) in self._parsed_names() if not mark]
-
-    def _finish_deletions(self, names: list[tuple[str, tuple[int, str, str]]]) -> None:
-        """Remove the other files of segments that were being deleted first: without the mark they would look like those of a lost one."""
-        logs = {offset for _, (offset, suffix, mark) in names if suffix == LOG and not mark}
-        self._deleted = {offset for _, (offset, suffix, mark) in names if suffix == LOG and mark == DELETED} - logs
-        for name, (offset, _, mark) in names:
-            if offset in self._deleted and not mark:
-                self._disk.remove(f"{self._directory}/{name}")
-
-    def _parsed_names(self) -> list[tuple[str, tuple[int, str, str]]]:
-        return [(name, parsed) for name in self._disk.names(self._directory) if (parsed := parse_name(name)) is not None]
-
-    def _finish_swaps(self, names: list[str]) -> None:
-        """Replace the segments whose offsets a complete new segment covers."""
-        logs = [name for name in names if name.endswith(LOG + SWAP)]
-        covered = [self._covered(name) for name in logs]
-        for name in self._disk.names(self._directory):
-            parsed = parse_name(name)
-            if parsed is None or parsed[2] or parsed[1] == SNAPSHOT:
-                continue
-            if any(low <= parsed[0] < high for low, high in covered):
-                logger.info("%s: replacing %s by a cleaned segment", self._topic_partition, name)
-                self._disk.remove(f"{self._directory}/{name}")
-        self._disk.sync(self._directory)  # a loss of power must not bring one of them back once the marks are gone
-        # Log files first: if one has its final name already, only the other files of its segment must be renamed.
-        for name in sorted(names, key=lambda name: name not in logs):
-            self._disk.rename(f"{self._directory}/{name}", f"{self._directory}/{name.removesuffix(SWAP)}")
-        self._unsynced.add(self._directory)
-
-    def _covered(self, name: str) -> tuple[int, int]:
-        """The offsets of a `.log.swap` file, as [base, end)."""
-        path = f"{self._directory}/{name}"
-        parsed = parse_name(name)
-        assert parsed is not None
-        end = parsed[0]
-        for entry in Walk(self._disk.open(path), 0, self._disk.size(path) or 0):
-            end = entry.header.last_offset + 1
-        return parsed[0], end
 
     def _find_segments(self, names: list[tuple[int, str]]) -> None:
         logs = {offset for offset, suffix in names if suffix == LOG}

@@ -86,14 +86,9 @@ class Segment:
     def renamed(self, base_offset: int) -> Segment:
         """This segment, which is empty, with another base offset; it must not be used afterwards."""
         moved = Segment(
-            self._disk,
-            self.directory,
-            base_offset,
-            size=0,
-            created_ms=self.created_ms,
-            index_interval_bytes=self.index_interval_bytes,
-            jitter_ms=self.jitter_ms,
-        )
+            self._disk, self.directory, base_offset, size=0, created_ms=self.created_ms,
+            index_interval_bytes=self.index_interval_bytes, jitter_ms=self.jitter_ms,
+        )  # fmt: skip
         for suffix in INDEX_SUFFIXES:
             self._disk.remove(self.path(suffix))
             self._disk.remove(moved.path(suffix))
@@ -163,11 +158,6 @@ class Segment:
         if self._txn_index is None:
             self._txn_index = TxnIndex(self._disk, self.path(TXN_INDEX))
         return self._txn_index
-
-    @property
-    def has_new_aborted(self) -> bool:
-        """Whether the transaction index has entries that this process has added."""
-        return self._txn_index is not None and self._txn_index.has_new
 
     def _open_indexes(self) -> None:
         missing = [suffix for suffix in (OFFSET_INDEX, TIME_INDEX) if self._disk.size(self.path(suffix)) is None]
@@ -263,9 +253,8 @@ class Segment:
         if self._first_timestamp is None:
             if self.size == 0:
                 return NO_TIMESTAMP
-            self._first_timestamp = next(
-                (entry.header.max_timestamp for entry in Walk(self.file, 0, self.size, chunk_bytes=FIND_CHUNK_BYTES)), NO_TIMESTAMP
-            )
+            walk = Walk(self.file, 0, self.size, chunk_bytes=FIND_CHUNK_BYTES)
+            self._first_timestamp = next((entry.header.max_timestamp for entry in walk), NO_TIMESTAMP)
         return self._first_timestamp
 
     # Writing
