@@ -72,7 +72,7 @@ class Clients:
         assert not any(self.waiting)
 
     def begin(self, request: bytes) -> None:
-        """Send a first request on each connection, which is decoded; those that repeat it are recognised."""
+        """Send a first request on each connection."""
         self.turn({number: [request] for number in range(len(self.connections))})
         self.output = [b""] * len(self.connections)
 

@@ -44,11 +44,16 @@ from txbroker.client_quotas.quotas import ClientQuotas
 from txbroker.errors import BrokerError, ProtocolError
 from txbroker.wire.codec import decoder, encoder
 from txbroker.wire.headers import request_header_version, response_header_version
-from txbroker.wire.known_requests import Holder, KnownRequests
-from txbroker.wire.schema import Request, Response, VersionRange, response_class
+from txbroker.wire.schema import Records, Request, Response, VersionRange, response_class
 
 Answer: TypeAlias = Response | EncodedResponse | CachedResponse
 HandlerResult: TypeAlias = Answer | Deferred[Any] | ParkedRequest[Any] | None  # of Answer | None; both are invariant
+
+
+class Holder(Protocol):
+    """A struct of a request that has records."""
+
+    records: Records | None
 
 
 class Handler(Protocol):
@@ -142,7 +147,6 @@ class Registry:
     """The handlers of a broker, by API key, and what became of their requests.
 
     `errors`: how often responses had each error code, by API key. `closed`: how often connections were closed, by reason.
-    `known_requests`: those of all connections that are recognised when they are repeated.
     """
 
     def __init__(
@@ -163,7 +167,6 @@ class Registry:
         self._tallies: dict[int, Callable[[Any], None] | None] = {}
         self.errors: dict[int, Errors] = {}
         self.closed: Counter[str] = Counter()
-        self.known_requests = KnownRequests()
         self.unsupported = UnsupportedFeatures()
         self.routes: dict[int, Route] = _Routes(self._resolve)
         """The hot look-up: `routes[route_key(api_key, api_version)]`. Raises ProtocolError (UnsupportedVersion) instead of KeyError."""

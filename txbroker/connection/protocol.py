@@ -18,7 +18,7 @@ from txbroker.api.request_context import RequestContext, Session
 from txbroker.api.unanswered_appends import Unanswered
 from txbroker.api.unsupported_features import Feature, UnsupportedFeature
 from txbroker.connection.admission import Admission, Begun
-from txbroker.connection.recognition import Recognition
+from txbroker.connection.request_headers import RequestHeaders
 from txbroker.connection.response_order import IN_FLIGHT_MAX, OUTPUT_BYTES_MAX, Slot
 from txbroker.connection.states import ANONYMOUS_STATES, State, States, request_kind
 from txbroker.errors import BrokerError, ErrorCode, ProtocolError
@@ -44,9 +44,8 @@ _READY = State.READY
 class Connection(Admission):
     """The highest layer of a connection. Satisfies `FrameProtocol`."""
 
-    __slots__ = ("_recognition", "_registry", "_routes", "_session", "_states")
+    __slots__ = ("_headers", "_registry", "_routes", "_session", "_states")
 
-    _recognition: Recognition
     _session: Session
 
     def __init__(
@@ -58,6 +57,7 @@ class Connection(Admission):
         output_bytes_max: int = OUTPUT_BYTES_MAX,
     ) -> None:
         super().__init__(registry.quotas, in_flight_max, output_bytes_max)
+        self._headers = RequestHeaders()
         self._registry = registry
         self._routes = registry.routes
         self._states = states
@@ -65,12 +65,11 @@ class Connection(Admission):
     def makeConnection(self, transport: FrameTransport) -> None:
         self._transport = transport
         self._session = transport.session
-        self._recognition = Recognition(self._registry.known_requests, self._session)
 
     def connectionLost(self, reason: Failure) -> None:
         """Cancel the requests in flight."""
         if self._state is State.HANDSHAKE and not self._transport.disconnecting:
-            self._registry.unsupported.closed_unused(self._session, self._recognition.client_id)
+            self._registry.unsupported.closed_unused(self._session, self._headers.client_id)
         if self._throttle is not None:
             self._throttle.stop()
         for later in self._abandon():
@@ -87,7 +86,7 @@ class Connection(Admission):
         if state is None:
             raise ProtocolError(f"it is not allowed here: {self._state.value}")
         if self._state is State.HANDSHAKE and state is not State.HANDSHAKE:
-            self._registry.unsupported.used(self._session, self._recognition.client_id)
+            self._registry.unsupported.used(self._session, self._headers.client_id)
         self._state = state
         return True
 
@@ -104,7 +103,7 @@ class Connection(Admission):
 
     def _refuse_protocol(self, feature: Feature) -> None:
         if not self._is_ending:
-            self._registry.unsupported.required(feature, self._session, self._recognition.client_id)
+            self._registry.unsupported.required(feature, self._session, self._headers.client_id)
             self._put([other_protocols.ANSWER], len(other_protocols.ANSWER))
             self._end()
 
@@ -120,17 +119,17 @@ class Connection(Admission):
             left = route.requests_until_sample = route.requests_until_sample - 1
             if not left or (self._quotas is not None and self._quotas.active):
                 begun = self._begin(route, len(frame), timed=not left)
-            request, holders = self._recognition.read(frame, route)
+            request = route.decode(frame[self._headers.read(frame, route.request_header) :])
         except ProtocolError as error:
             self._refuse(frame, error)
             return True
-        context = RequestContext(route.api_key, route.api_version, correlation_id, self._recognition.client_id, self._session)
+        context = RequestContext(route.api_key, route.api_version, correlation_id, self._headers.client_id, self._session)
         try:
             response: Any = route.call(request, context)
         except Exception as error:
             response = self._failed(error, route, request, context)
         held = len(frame)
-        for holder in holders:
+        for holder in () if route.record_holders is None else route.record_holders(request):
             held -= len(holder.records or b"")
             holder.records = b""  # the view of the frame ends here
         if begun is None and response.__class__ is EncodedResponse:
@@ -258,6 +257,6 @@ class Connection(Admission):
         self._end(slot)
 
     def _who(self) -> str:
-        session, client_id = self._session, self._recognition.client_id
+        session, client_id = self._session, self._headers.client_id
         client = "" if client_id is None else f" (client id {client_id[:LOGGED_CLIENT_ID_MAX]!r})"
         return f"{session.peer_host}:{session.peer_port}{client}"

@@ -16,7 +16,4 @@ responses have a shorter way:
 
 `CachedResponse`    A body that many clients receive unchanged: Metadata while the cluster image stays the same. It is encoded once, when
                     the first connection needs it; connections put their own header before it. `ResponseCache` bounds the memory.
-
-Requests have a counterpart in wire/known_requests.py: a request that repeats an earlier one in all but its records is recognised by
-comparison and not decoded again.
 """
