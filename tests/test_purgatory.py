@@ -49,7 +49,7 @@ class PurgatoryHarness:
         return operation, parked
 
     def empty(self) -> bool:
-        return len(self.purgatory) == 0 and not self.purgatory._watched
+        return len(self.purgatory) == 0 and not self.purgatory.watched
 
 
 def test_a_ready_operation_is_not_parked() -> None:
@@ -332,7 +332,7 @@ def test_ended_operations_leave_no_state() -> None:
         a.ready = True
         harness.purgatory.check("k")
     assert len(harness.purgatory) == len(waiting)
-    assert set(harness.purgatory._watched) == {"s"}
+    assert set(harness.purgatory.watched) == {"s"}
     assert len(harness.purgatory._deadlines) <= 2 * len(waiting) + 64
     assert len(harness.clock.getDelayedCalls()) == 1
 

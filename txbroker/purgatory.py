@@ -59,7 +59,8 @@ class Purgatory:
         self._parked = 0
         self._watches = 0
         self._is_closed = False
-        self._watched: dict[Hashable, dict[Parked, None]] = {}
+        self.watched: dict[Hashable, dict[Parked, None]] = {}
+        """The operations under each key. To look whether there are any: `key in purgatory.watched`."""
         self._deadlines: list[tuple[float, int, Parked]] = []
         self._sequence = 0
         self._timer: DelayedCall | None = None
@@ -68,7 +69,7 @@ class Purgatory:
         self._checking = False
         self.checked: Hashable = None
         self.checks = 0
-        """How often the operations under a key were tried; it stays the same while those of one key are."""
+        """How often `check` was called; it stays the same while the operations under its keys are tried."""
         self.refused = 0
         """Number of operations that expired at once because a limit was reached."""
 
@@ -100,9 +101,9 @@ class Purgatory:
         self._parked += 1
         self._watches += len(parked.keys)
         for key in parked.keys:
-            watchers = self._watched.get(key)
+            watchers = self.watched.get(key)
             if watchers is None:
-                watchers = self._watched[key] = {}
+                watchers = self.watched[key] = {}
             watchers[parked] = None
         deadline = self._clock.seconds() + timeout_ms / 1000
         self._sequence += 1
@@ -111,29 +112,31 @@ class Purgatory:
             self._start_timer(deadline)
         return parked
 
-    def check(self, key: Hashable) -> int:
-        """Try every operation under `key`; returns the number that completed.
+    def check(self, *keys: Hashable) -> int:
+        """Try every operation under each of `keys`; returns the number that completed.
 
-        A completed operation may call `check` for other keys. Such a call returns 0, and its key is checked after the current one, so
+        A completed operation may call `check` for other keys. Such a call returns 0, and its keys are checked after the current ones, so
         that calls do not nest.
         """
-        if key not in self._watched:
-            return 0
-        self._to_check[key] = None
-        if self._checking:
+        watched, to_check = self.watched, self._to_check
+        for key in keys:
+            if key in watched:
+                to_check[key] = None
+        if self._checking or not to_check:
             return 0
         self._checking = True
+        self.checks += 1
         completed = 0
         try:
-            while self._to_check:
-                completed += self._check_one(next(iter(self._to_check)))
+            while to_check:
+                completed += self._check_one(next(iter(to_check)))
         finally:
             self._checking = False
         return completed
 
     def expire(self, key: Hashable) -> None:
         """The operations under `key` wait no longer."""
-        for parked in list(self._watched.get(key, ())):
+        for parked in list(self.watched.get(key, ())):
             operation = parked.operation
             if operation is not None:
                 self._end(parked)
@@ -162,9 +165,8 @@ class Purgatory:
     def _check_one(self, key: Hashable) -> int:
         del self._to_check[key]
         self.checked = key
-        self.checks += 1
         completed = 0
-        for parked in list(self._watched.get(key, ())):
+        for parked in list(self.watched.get(key, ())):
             operation = parked.operation
             if operation is None:
                 continue
@@ -194,7 +196,7 @@ class Purgatory:
         parked.operation = None
         self._parked -= 1
         self._watches -= len(parked.keys)
-        watched = self._watched
+        watched = self.watched
         for key in parked.keys:
             watchers = watched[key]
             del watchers[parked]

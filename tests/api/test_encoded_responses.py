@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.api.responses import frame
-from txbroker.api.encoded.encoded_response import EncodedResponse, SharedResponse
+from txbroker.api.encoded.encoded_response import EncodedResponse
 from txbroker.api.encoded.fetch_response import FetchResponses
 from txbroker.api.encoded.produce_response import PARTITIONS_MAX, ProduceResponses, success
-from txbroker.log.log_results import Appended
+from txbroker.api.fetch_item import FetchItem, PartitionRead, UnusualRead
+from txbroker.api.fetch_response import partition_data
+from txbroker.log.log_results import AbortedTransaction, Appended, EpochEnd
+from txbroker.log.region import Region
 from txbroker.wire.codec import encode_bytes
 from txbroker.wire.headers import response_header_version, response_prefix
-from txbroker.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+from txbroker.wire.messages.fetch import FetchableTopicResponse, FetchPartition, FetchRequest, FetchResponse, PartitionData
 from txbroker.wire.messages.produce import ProduceRequest, ProduceResponse, TopicProduceData, TopicProduceResponse
 from txbroker.wire.schema import Request, Response
 
@@ -61,30 +65,100 @@ def test_produce_to_several_partitions(version: int, name: str, topic_id: bytes,
     assert frame(made) == encoded(ProduceRequest, version, 7, ProduceResponse(responses=[topic]))
 
 
+READS = st.tuples(topics, ids, indexes, st.one_of(st.integers(0, 300), st.integers(16_380, 16_390)), st.tuples(int64, int64, int64))
+
+
+class File:
+    """A log file."""
+
+    def __init__(self, content: bytes) -> None:
+        self.content = content
+
+    def pread(self, position: int, length: int) -> bytes:
+        return self.content[position : position + length]
+
+    def fileno(self) -> int:
+        return -1
+
+
+def as_encoded(version: int, session_id: int, reads: dict[FetchItem, PartitionRead]) -> FetchResponse:
+    """The response, with the topics in the order of their first partitions."""
+    by_topic: dict[tuple[str, bytes], list[PartitionData]] = {}
+    for item, read in reads.items():
+        data = partition_data(item.partition, read)
+        data.records = bytes(read.size)
+        by_topic.setdefault((item.topic, item.topic_id), []).append(data)
+    responses = [FetchableTopicResponse(topic=topic, topic_id=topic_id, partitions=found) for (topic, topic_id), found in by_topic.items()]
+    return FetchResponse(session_id=session_id, responses=responses)
+
+
 @settings(max_examples=300)
-@given(st.lists(st.tuples(
-    st.integers(4, 18), st.tuples(int32, int32), topics, ids, indexes, st.booleans(),
-    st.one_of(st.integers(0, 300), st.integers(16_380, 16_390)), st.tuples(int64, int64, int64),
-), max_size=6))
-def test_fetch(requested: list[tuple[int, tuple[int, int], str, bytes, int, bool, int, tuple[int, int, int]]]) -> None:
-    responses = FetchResponses()
-    for version, (correlation_id, session_id), name, topic_id, index, committed, size, numbers in requested:
-        records = b"r" * size
-        made = responses.encoded(version, correlation_id, session_id, name, topic_id, index, *numbers, records, committed=committed)
-        if version < 7:
-            assert made is None
-            continue
+@given(st.integers(4, 18), int32, int32, st.booleans(), st.booleans(), st.lists(READS, max_size=6))
+def test_fetch(
+    version: int, correlation_id: int, session_id: int, committed: bool, in_file: bool,
+    wanted: list[tuple[str, bytes, int, int, tuple[int, int, int]]],
+) -> None:
+    responses = FetchResponses(lambda key, read: None)
+    reads: dict[FetchItem, PartitionRead] = {}
+    for number, (name, topic_id, index, size, numbers) in enumerate(wanted):
+        # A version has either names or ids.
+        topic_id = bytes(16) if version < 13 else topic_id[:15] + bytes((number % 2,))
+        item = FetchItem("" if version >= 13 else name, topic_id, FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=1))
+        records = Region(File(bytes(size)), 0, size) if in_file else bytes(size)
+        reads[item] = PartitionRead(*numbers, records, size, [] if committed else None)
+    made = responses.encoded(version, correlation_id, session_id, reads)
+    if version < 7:
+        assert made is None
+        return
+    assert made is not None
+    expected = encoded(FetchRequest, version, correlation_id, as_encoded(version, session_id, reads))
+    assert frame(made) == expected
+    assert made.records_bytes == sum(read.size for read in reads.values())
+
+
+@pytest.mark.parametrize("version", range(7, 19))
+def test_many_topics_and_partitions_are_counted_as_the_encoder_does(version: int) -> None:
+    for topics_count, partitions in ((1, 200), (200, 1), (130, 130)):
+        reads = {
+            FetchItem(f"topic-{topic}" if version < 13 else "", topic.to_bytes(16) if version >= 13 else bytes(16),
+                      FetchPartition(partition=partition, fetch_offset=0, partition_max_bytes=1)): PartitionRead(1, 2, 0)
+            for topic in range(1, topics_count + 1) for partition in range(partitions)
+        }  # fmt: skip
+        made = FetchResponses(lambda key, read: None).encoded(version, 1, 2, reads)
         assert made is not None
-        high_watermark, stable, start = numbers
-        partition = PartitionData(partition_index=index, error_code=0, high_watermark=high_watermark, last_stable_offset=stable,
-                                  log_start_offset=start, aborted_transactions=[] if committed else None, records=records)
-        topic = FetchableTopicResponse(topic=name, topic_id=topic_id, partitions=[partition])
-        expected = encoded(FetchRequest, version, correlation_id, FetchResponse(session_id=session_id, responses=[topic]))
-        assert frame(made) == expected
-        other = SharedResponse(made).for_request(77)
-        assert len(other.parts) == 1
-        assert frame(other) == expected[:4] + (77).to_bytes(4, "big") + expected[8:]
-        assert made.records_bytes == other.records_bytes == size
+        assert frame(made) == encoded(FetchRequest, version, 1, as_encoded(version, 2, reads))
+
+
+@given(st.lists(st.tuples(st.integers(7, 18), st.booleans(), int32), min_size=2, max_size=5))
+def test_a_shared_read_is_encoded_the_same_for_each_fetch(requested: list[tuple[int, bool, int]]) -> None:
+    shared: list[Any] = []
+    responses = FetchResponses(lambda key, read: shared.append(key))
+    read = PartitionRead(4, 5, 1, Region(File(b"records"), 0, 7), 7)
+    read.shared_key = ("key",)
+    for version, alone, correlation_id in requested:
+        item = FetchItem("t" if version < 13 else "", bytes(16) if version < 13 else bytes(range(16)),
+                         FetchPartition(partition=3, fetch_offset=0, partition_max_bytes=1))
+        other = FetchItem("u" if version < 13 else "", item.topic_id[:15] + b"x" if version >= 13 else bytes(16),
+                          FetchPartition(partition=8, fetch_offset=0, partition_max_bytes=1))
+        reads = {item: read} if alone else {other: PartitionRead(1, 1, 1), item: read}
+        made = responses.encoded(version, correlation_id, 0, reads)
+        assert made is not None
+        plain = [PartitionRead(4, 5, 1, b"records", 7)] if alone else [PartitionRead(1, 1, 1), PartitionRead(4, 5, 1, b"records", 7)]
+        expected = FetchResponses(lambda key, read: None).encoded(version, correlation_id, 0, dict(zip(reads, plain, strict=True)))
+        assert expected is not None
+        assert frame(made) == frame(expected)
+        assert not any(isinstance(part, Region) for part in made.parts)
+    assert read.records == b"records", "it keeps no file open"
+    assert set(shared) == {("key",)}
+
+
+def test_what_is_unusual_is_not_encoded() -> None:
+    responses = FetchResponses(lambda key, read: None)
+    item = FetchItem("t", bytes(16), FetchPartition(partition=3, fetch_offset=0, partition_max_bytes=1))
+    aborted = [AbortedTransaction(1, 2, 3, 4)]
+    for read in (UnusualRead(error_code=6), UnusualRead(preferred_replica=3), UnusualRead(diverging=EpochEnd(1, 2)),
+                 PartitionRead(1, 1, 0, aborted=aborted)):
+        assert responses.encoded(12, 1, 0, {item: read}) is None
 
 
 def test_memory_does_not_grow_with_partitions() -> None:

@@ -13,8 +13,9 @@ from tests.api.lone_broker import alone, no_leaders, no_quota
 from tests.api.responses import message
 from txbroker.api.fetch import FetchHandler
 from txbroker.api.fetch_client import FetchClient
-from txbroker.api.fetch_reading import PartitionReader
-from txbroker.api.fetch_sessions import FetchItem, FetchSession, FetchSessions
+from txbroker.api.fetch_item import FetchItem, PartitionRead
+from txbroker.api.fetch_partition import PartitionReader
+from txbroker.api.fetch_sessions import FetchSession, FetchSessions
 from txbroker.api.parking import ParkedRequest
 from txbroker.api.read_replica import ReadReplicas
 from txbroker.api.request_context import RequestContext, Session
@@ -23,7 +24,7 @@ from txbroker.cluster.partition import Isolation
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.names import TopicPartition
 from txbroker.purgatory import Purgatory
-from txbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ForgottenTopic, PartitionData
+from txbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ForgottenTopic
 
 VERSION = 11
 LIMIT = 100
@@ -41,7 +42,8 @@ class Partitions(PartitionReader):
         super().__init__(none, no_leaders(), handler.errors, lambda: 0.0, ReadReplicas(ClusterImage(), None), no_quota())
         self._handler = handler
 
-    def read(self, item: FetchItem, bytes_max: int, whole_first_batch: bool, client: FetchClient) -> PartitionData:
+    def read(self, item: FetchItem, bytes_max: int, whole_first_batch: bool, client: FetchClient) -> PartitionRead:
+        item.place = TopicPartition(item.topic, item.partition)
         return self._handler.read_item(item, bytes_max, client.isolation)
 
     def check_codec(self, item: FetchItem) -> None:
@@ -58,7 +60,7 @@ class Reading(FetchHandler):
         self.clock = Clock()
         self.purgatory = Purgatory(self.clock, "fetch")
         super().__init__(none, ClusterImage(), self.cache, self.purgatory, lambda: 0, **alone(), fetch_max_bytes=LIMIT)
-        self.partitions = Partitions(self)
+        self.parts = self.parts._replace(partitions=Partitions(self))
         self.lazy = lazy
         self.ends = [0] * partitions
         self.stable = [0] * partitions
@@ -68,7 +70,7 @@ class Reading(FetchHandler):
         self.session_id = 0
         self.epoch = 0
 
-    def read_item(self, item: FetchItem, bytes_max: int, isolation: int) -> PartitionData:
+    def read_item(self, item: FetchItem, bytes_max: int, isolation: int) -> PartitionRead:
         index = item.partition
         self.reads.append(index)
         if index in self.failing:
@@ -77,8 +79,7 @@ class Reading(FetchHandler):
             raise BrokerError(ErrorCode.OFFSET_OUT_OF_RANGE)
         end = self.stable[index] if isolation == Isolation.READ_COMMITTED else self.ends[index]
         size = max(0, min(end - item.fetch_offset, bytes_max, item.partition_max_bytes))
-        return PartitionData(partition_index=index, error_code=0, high_watermark=self.ends[index], last_stable_offset=self.stable[index],
-                             log_start_offset=self.starts[index], records=bytes(size))
+        return PartitionRead(self.ends[index], self.stable[index], self.starts[index], bytes(size), size)
 
     def moved(self, index: int) -> None:
         """A move and the end of its reactor turn."""

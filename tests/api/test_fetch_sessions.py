@@ -8,6 +8,7 @@ import pytest
 
 from txbroker.api import fetch_sessions
 from txbroker.api.fetch_client import FetchClient
+from txbroker.api.fetch_item import PartitionRead, UnusualRead
 from txbroker.api.fetch_sessions import (
     EVICTION_MIN_S,
     FINAL_EPOCH,
@@ -21,7 +22,7 @@ from txbroker.cluster.followers import SessionUse
 from txbroker.cluster.partition import CONSUMER
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.names import NULL_TOPIC_ID, TOPIC_NAME_LENGTH_MAX
-from txbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, PartitionData
+from txbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 
 NOW = 1_000_000
 
@@ -45,8 +46,8 @@ def request(
     )
 
 
-def data(partition: int, records: bytes = b"", high_watermark: int = 5, error: int = 0) -> PartitionData:
-    return PartitionData(partition_index=partition, error_code=error, high_watermark=high_watermark, log_start_offset=0, records=records)
+def data(records: bytes = b"", high_watermark: int = 5) -> PartitionRead:
+    return PartitionRead(high_watermark, high_watermark, 0, records, len(records))
 
 
 def plan(cache: FetchSessions, wanted: FetchRequest, now: int = NOW, privileged: bool = False) -> tuple[int, list[int]]:
@@ -112,20 +113,20 @@ def test_a_session_without_partitions_ends() -> None:
 def test_only_changed_partitions_are_returned() -> None:
     cache = sessions()
     (item,) = cache.plan(request(0), False, FetchClient(), NOW).items
-    assert item.changed(data(0))
-    assert not item.changed(data(0))
-    assert item.changed(data(0, high_watermark=6))
-    assert item.changed(data(0, high_watermark=6, records=b"r"))
-    assert item.changed(data(0, high_watermark=6, error=3))
-    assert item.changed(data(0, high_watermark=6)), "the end of an error is a change"
-    assert not item.changed(data(0, high_watermark=6))
+    assert item.changed(data())
+    assert not item.changed(data())
+    assert item.changed(data(high_watermark=6))
+    assert item.changed(data(high_watermark=6, records=b"r"))
+    assert item.changed(UnusualRead(error_code=3))
+    assert item.changed(data(high_watermark=6)), "the end of an error is a change"
+    assert not item.changed(data(high_watermark=6))
 
 
 def test_a_returned_partition_moves_to_the_end() -> None:
     cache = sessions()
     made = cache.plan(request(0, 1, 2), False, FetchClient(), NOW)
     assert made.session is not None
-    made.session.served(made.items[:1])
+    made.session.served({made.items[0]: data(b"r"), made.items[1]: data()})
     assert plan(cache, request(session=1, epoch=1)) == (1, [1, 2, 0])
 
 

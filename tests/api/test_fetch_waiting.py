@@ -12,15 +12,16 @@ from tests.api.lone_broker import alone, no_leaders, no_quota
 from tests.api.responses import message
 from txbroker.api.fetch import FetchHandler
 from txbroker.api.fetch_client import FetchClient
-from txbroker.api.fetch_reading import PartitionReader
-from txbroker.api.fetch_sessions import FetchItem, FetchSessions
+from txbroker.api.fetch_item import FetchItem, PartitionRead
+from txbroker.api.fetch_partition import PartitionReader
+from txbroker.api.fetch_sessions import FetchSessions
 from txbroker.api.read_replica import ReadReplicas
 from txbroker.api.request_context import RequestContext, Session
 from txbroker.cluster.image import ClusterImage
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.names import TopicPartition
 from txbroker.purgatory import Purgatory
-from txbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from txbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 
 VERSION = 11
 LIMIT = 1000
@@ -36,19 +37,13 @@ class Partitions(PartitionReader):
         self.failing: set[int] = set()
         self.reads: list[int] = []
 
-    def read(self, item: FetchItem, bytes_max: int, whole_first_batch: bool, client: FetchClient) -> PartitionData:
+    def read(self, item: FetchItem, bytes_max: int, whole_first_batch: bool, client: FetchClient) -> PartitionRead:
+        item.place = TopicPartition(item.topic, item.partition)
         self.reads.append(item.partition)
         if item.partition in self.failing:
             raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         records = bytes(min(self.sizes.get(item.partition, 0), bytes_max))
-        return PartitionData(partition_index=item.partition, error_code=0, high_watermark=0, records=records)
-
-
-class Nowhere:
-    """Replicas without partitions; the test's reader handles every fetch."""
-
-    def find(self, topic: str, partition: int) -> None:
-        return None
+        return PartitionRead(0, 0, 0, records, len(records))
 
 
 class Waiting:
@@ -57,12 +52,13 @@ class Waiting:
     def __init__(self, partitions: int, *, min_bytes: int) -> None:
         self.clock = Clock()
         self.purgatory = Purgatory(self.clock, "fetch")
-        nowhere: Any = Nowhere()
+        nowhere: Any = None  # the test's reader handles every fetch
         sessions = FetchSessions(0, lambda: 1)
         handler = FetchHandler(
             nowhere, ClusterImage(), sessions, self.purgatory, lambda: 0, **alone(), fetch_max_bytes=LIMIT
         )
-        self.partitions = handler.partitions = Partitions()
+        self.partitions = Partitions()
+        handler.parts = handler.parts._replace(partitions=self.partitions)
         wanted = [FetchPartition(partition=p, fetch_offset=0, partition_max_bytes=LIMIT) for p in range(partitions)]
         request = FetchRequest(max_wait_ms=500, min_bytes=min_bytes, max_bytes=LIMIT, topics=[FetchTopic(topic="t", partitions=wanted)])
         session = Session(peer_host="p", peer_port=1, local_host="l", local_port=2, listener="PLAINTEXT", number=0)

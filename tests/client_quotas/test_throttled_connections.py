@@ -16,6 +16,7 @@ from tests.transport.test_connection import Transport
 from txbroker.api.encoded.fetch_response import SESSION_VERSION, FetchResponses
 from txbroker.api.encoded.produce_response import NUMBERS_VERSION, ProduceResponses
 from txbroker.api.encoded.throttle_time import with_throttle_time
+from txbroker.api.fetch_item import FetchItem, PartitionRead
 from txbroker.api.registry import Registry, between_brokers
 from txbroker.api.request_context import RequestContext
 from txbroker.client_quotas.quotas import ClientQuotas
@@ -25,7 +26,7 @@ from txbroker.errors import ErrorCode
 from txbroker.names import NULL_TOPIC_ID
 from txbroker.wire.codec import decode, encode_bytes
 from txbroker.wire.headers import request_prefix
-from txbroker.wire.messages.fetch import FetchRequest
+from txbroker.wire.messages.fetch import FetchPartition, FetchRequest
 from txbroker.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from txbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from txbroker.wire.schema import Request
@@ -160,7 +161,9 @@ def test_the_throttle_time_of_an_encoded_produce_response(version: int) -> None:
 @pytest.mark.parametrize("records", [b"", b"records"])
 @pytest.mark.parametrize("version", range(SESSION_VERSION, FetchRequest.versions.high + 1))
 def test_the_throttle_time_of_an_encoded_fetch_response(version: int, records: bytes) -> None:
-    plain = FetchResponses().encoded(version, 1, 9, "topic", TOPIC_ID, 3, 5, 6, 7, records, committed=False)
+    item = FetchItem("topic", TOPIC_ID, FetchPartition(partition=3, fetch_offset=0, partition_max_bytes=1))
+    read = PartitionRead(5, 6, 7, records, len(records))
+    plain = FetchResponses(lambda key, read: None).encoded(version, 1, 9, {item: read})
     expected = message(plain, FetchRequest, version)
     assert (expected.error_code, expected.responses[0].topic_id in (TOPIC_ID, NULL_TOPIC_ID)) == (ErrorCode.NONE, True)
     expected.throttle_time_ms = 987654

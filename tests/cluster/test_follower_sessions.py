@@ -31,13 +31,13 @@ def following(host: ReplicaHost, replica: int) -> Fetching:
 def reads(host: ReplicaHost) -> list[int]:
     """Notes the partitions that fetches read from now on."""
     noted: list[int] = []
-    read: Callable[..., Any] = host.fetches.partitions.read
+    read: Callable[..., Any] = host.fetches.parts.partitions.read
 
     def noting(item: Any, *rest: Any) -> Any:
         noted.append(item.partition)
         return read(item, *rest)
 
-    host.fetches.partitions.read = noting  # type: ignore[method-assign,assignment]
+    host.fetches.parts.partitions.read = noting  # type: ignore[method-assign,assignment]
     return noted
 
 

@@ -15,8 +15,8 @@ from tests.log.support import batch
 from tests.log_directories.support import NOW, TOPIC_ID, DirectoryHarness
 from tests.support.fakes.disk_path import DiskPath
 from txbroker.api.fetch_client import FetchClient
-from txbroker.api.fetch_reading import PartitionReader
-from txbroker.api.fetch_sessions import FetchItem
+from txbroker.api.fetch_item import FetchItem
+from txbroker.api.fetch_partition import PartitionReader
 from txbroker.api.read_replica import ReadReplicas
 from txbroker.broker.partition_state_log import PartitionStateLog
 from txbroker.cluster.followers import IsrProposal
@@ -263,7 +263,7 @@ def test_only_fetches_of_replicas_advance_the_high_watermark(harness: ReplicasHa
     def fetch(replica: int, offset: int) -> int:
         item = FetchItem("t", NULL_TOPIC_ID, FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1000))
         try:
-            return len(reader.read(item, 1000, True, FetchClient(replica)).records or b"")
+            return reader.read(item, 1000, True, FetchClient(replica)).size
         except BrokerError as error:
             return -error.code
 

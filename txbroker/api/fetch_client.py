@@ -13,9 +13,10 @@ ANY_REPLICA_VERSION = 11  # from here on consumers may read from followers
 class FetchClient:
     """A consumer (`replica` is CONSUMER), or a replica with its broker epoch. Other negative ids: Kafka's tools, which read everything.
 
-    `isolation`, `rack` ("": none) and `listener`: of a consumer. `any_replica`: it may read from followers. `session`: when the fetch
-    session was used last; None without a session. `reads_again`: the request waits, and its partitions are read again: only the first
-    reading shows where a replica's log ends now.
+    `isolation`, `rack` ("": none) and `listener`: of a consumer. `any_replica`: it may read from followers.
+
+    Of a replica's request only: `session`: when the fetch session was used last; None without a session. `reads_again`: the request waits,
+    and its partitions are read again: only the first reading shows where a replica's log ends now.
     """
 
     __slots__ = ("any_replica", "broker_epoch", "isolation", "listener", "rack", "reads_again", "replica", "session")
@@ -39,6 +40,17 @@ class FetchClient:
         self.session: SessionUse | None = None
         self.reads_again = False
 
+    def is_of(self, request: FetchRequest, context: RequestContext) -> bool:
+        """Whether this is the sender of a request, and a consumer: requests of the same kind of consumer share it."""
+        return (
+            self.replica == CONSUMER == request.replica_id
+            and request.replica_state.replica_id == CONSUMER
+            and self.isolation == request.isolation_level
+            and self.rack == request.rack_id
+            and self.listener == context.session.listener
+            and self.any_replica == (context.api_version >= ANY_REPLICA_VERSION)
+        )
+
     @classmethod
     def of(cls, request: FetchRequest, context: RequestContext) -> FetchClient:
         """The sender of a request."""
@@ -50,7 +62,7 @@ class FetchClient:
             broker_epoch,
             isolation=request.isolation_level,
             rack=request.rack_id,
-            listener=context.listener,
+            listener=context.session.listener,
             any_replica=replica == CONSUMER and context.api_version >= ANY_REPLICA_VERSION,
         )
 

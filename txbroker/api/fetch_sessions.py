@@ -10,15 +10,15 @@ a new high watermark does not end that of a follower (KAFKA-9731): the follower 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 
 from txbroker.api.fetch_client import FetchClient
+from txbroker.api.fetch_item import FetchItem, Key, PartitionRead
 from txbroker.cluster.followers import SessionUse
 from txbroker.cluster.partition import CONSUMER
-from txbroker.cluster.topic_counts import TopicCounts
 from txbroker.errors import BrokerError, ErrorCode
-from txbroker.names import NULL_TOPIC_ID, TOPIC_NAME_LENGTH_MAX, TopicPartition
-from txbroker.wire.messages.fetch import FetchPartition, FetchRequest, PartitionData
+from txbroker.names import TOPIC_NAME_LENGTH_MAX, TopicPartition
+from txbroker.wire.messages.fetch import FetchRequest
 
 NO_SESSION = 0
 FINAL_EPOCH = -1  # a request without a session; a session that it names is closed
@@ -32,157 +32,71 @@ EVICTION_MIN_S = 120
 SESSION_ITEMS_MAX = 10_000
 
 
-_Key = tuple[str, bytes, int]
-
-
-class FetchItem:
-    """One partition that a client fetches, and the offsets that the client has received last."""
-
-    __slots__ = (
-        "counts",
-        "current_leader_epoch",
-        "fetch_offset",
-        "fetcher_log_start",
-        "high_watermark",
-        "is_out_of_sync",
-        "is_throttled",
-        "last_fetched_epoch",
-        "leader_end",
-        "log_start_offset",
-        "partition",
-        "partition_max_bytes",
-        "topic",
-        "topic_id",
-        "watched",
-    )
-
-    def __init__(self, topic: str, topic_id: bytes, wanted: FetchPartition) -> None:
-        self.counts: TopicCounts | None = None  # of its topic, once it has been found
-        self.topic = topic
-        self.topic_id = topic_id
-        self.partition = wanted.partition
-        self.high_watermark = -1
-        self.log_start_offset = -1
-        self.is_out_of_sync = False  # the reader is a replica that is not in the ISR: each of its fetches shows whether it may join
-        self.is_throttled = False  # its records count for the throttle of replication
-        self.leader_end = -1  # where a replica had to stop when it was read last
-        self.watched: TopicPartition | None = None  # the partition whose moves make the item pending in its session
-        self.update(wanted)
-
-    def update(self, wanted: FetchPartition) -> None:
-        """Take over what the client requests now."""
-        self.fetch_offset = wanted.fetch_offset
-        self.fetcher_log_start = wanted.log_start_offset  # of a replica
-        self.partition_max_bytes = wanted.partition_max_bytes
-        self.current_leader_epoch = wanted.current_leader_epoch
-        self.last_fetched_epoch = wanted.last_fetched_epoch
-
-    @property
-    def key(self) -> _Key:
-        """The item's key in the session."""
-        return self.topic, self.topic_id, self.partition
-
-    def has_news(self, data: PartitionData, end: int) -> bool:
-        """Whether the next request of the session has to read the item again: for an incremental response, or for the ISR.
-
-        `end`: where the reader must stop.
-        """
-        return (
-            data.error_code != 0
-            or self.fetch_offset < end
-            or data.high_watermark != self.high_watermark
-            or data.log_start_offset != self.log_start_offset
-            or data.diverging_epoch.epoch != -1
-            or data.preferred_read_replica != -1
-            or self.is_out_of_sync
-        )
-
-    def changed(self, data: PartitionData) -> bool:
-        """Whether an incremental response must contain `data`; remembers its offsets."""
-        moved = data.high_watermark != self.high_watermark or data.log_start_offset != self.log_start_offset
-        self.high_watermark = data.high_watermark
-        self.log_start_offset = data.log_start_offset
-        if data.error_code:
-            # An error is returned each time, and whatever follows it is new to the client.
-            self.high_watermark = -1
-            return True
-        has_records = data.records is not None and len(data.records) > 0
-        return moved or has_records or data.diverging_epoch.epoch != -1 or data.preferred_read_replica != -1
-
-
 class FetchSession:
     """One client's partitions. `epoch` is the session epoch that the next request must have.
 
     `pending`: the partitions that may have something new. The others become pending when they move (`FetchSessions.moved`).
-    `privileged`: it is a follower's.
+    `moved`: those of them that end the wait of the session's request. `privileged`: it is a follower's.
     """
 
-    __slots__ = ("_moved", "client", "epoch", "isolation", "items", "pending", "privileged", "session_id", "use", "uses_ids")
+    __slots__ = ("client", "epoch", "items", "moved", "pending", "privileged", "session_id", "use", "uses_ids")
 
     def __init__(self, session_id: int, client: FetchClient, uses_ids: bool, monotonic_s: float) -> None:
         self.session_id = session_id
-        self.client = client.identity
+        self.client = client
         self.privileged = client.replica != CONSUMER
         self.uses_ids = uses_ids
         self.use = SessionUse(monotonic_s)
         self.epoch = INITIAL_EPOCH + 1
-        self.isolation = client.isolation
-        self.items: dict[_Key, FetchItem] = {}
-        self.pending: dict[_Key, FetchItem] = {}
-        self._moved: dict[_Key, FetchItem] = {}
+        self.items: dict[Key, FetchItem] = {}
+        self.pending: dict[Key, FetchItem] = {}
+        self.moved: dict[Key, FetchItem] = {}
 
-    def advance(self) -> None:
-        """Go to the next epoch, and from the last one to 1, as 0 requests a new session."""
-        self.epoch = 1 if self.epoch == _EPOCH_MAX else self.epoch + 1
-
-    def used(self, client: FetchClient, monotonic_s: float) -> None:
-        """The session's client sends a request. What another one has read is read again, as this one may be elsewhere."""
-        if client.identity == self.client and client.isolation == self.isolation:
+    def used_by(self, client: FetchClient, monotonic_s: float) -> None:
+        """A client sends a request. What another one has read is read again, as this one may be elsewhere."""
+        if client.identity == self.client.identity and client.isolation == self.client.isolation:
             self.use.at_s = monotonic_s
-            return
-        self.client, self.isolation, self.use = client.identity, client.isolation, SessionUse(monotonic_s)
-        self.pending.update(self.items)
+        else:
+            self.use = SessionUse(monotonic_s)
+            self.pending.update(self.items)
+        self.client = client
+        if client.replica != CONSUMER:
+            client.session = self.use
 
-    def moved(self, item: FetchItem, *, ends_wait: bool) -> None:
-        """A partition is read by the next request; if `ends_wait`, by a request that waits, too."""
-        self.pending.setdefault(item.key, item)
-        if ends_wait:
-            self._moved[item.key] = item
-
-    def take_moved(self) -> list[FetchItem]:
-        """What a request that waits is to read now."""
-        if not self._moved:
-            return []
-        moved, self._moved = self._moved, {}
-        return [item for key, item in moved.items() if key in self.items]
-
-    def apply(self, request: FetchRequest) -> list[FetchItem]:
-        """Add and change the partitions of the request, and remove its forgotten ones, which are returned."""
-        items, pending = self.items, self.pending
+    def apply(self, request: FetchRequest) -> bool:
+        """Add and change the partitions of the request. Returns whether there are new ones."""
+        items, pending, has_new = self.items, self.pending, False
         for topic in request.topics:
+            name, topic_id = topic.topic, topic.topic_id
             for wanted in topic.partitions:
-                key = (topic.topic, topic.topic_id, wanted.partition)
+                key = (name, topic_id, wanted.partition)
                 known = items.get(key)
                 if known is None:
-                    known = items[key] = FetchItem(topic.topic, topic.topic_id, wanted)
+                    known = items[key] = FetchItem(name, topic_id, wanted)
+                    has_new = True
                 else:
                     known.update(wanted)
                 pending[key] = known
+        return has_new
+
+    def forget(self, request: FetchRequest) -> list[FetchItem]:
+        """Remove the forgotten partitions of the request, and return them."""
         forgotten = []
         for gone in request.forgotten_topics_data:
             for partition in gone.partitions:
                 key = (gone.topic, gone.topic_id, partition)
-                pending.pop(key, None)
-                item = items.pop(key, None)
+                self.pending.pop(key, None)
+                self.moved.pop(key, None)
+                item = self.items.pop(key, None)
                 if item is not None:
                     forgotten.append(item)
         return forgotten
 
-    def served(self, items: Iterable[FetchItem]) -> None:
-        """These items returned records: the others are read before them next time."""
-        for item in items:
+    def served(self, reads: Mapping[FetchItem, PartitionRead]) -> None:
+        """Items that returned records move to the end: the others are read before them next time."""
+        for item, read in reads.items():
             key = item.key
-            if self.items.pop(key, None) is not None:
+            if read.size and self.items.pop(key, None) is not None:
                 self.items[key] = item
                 self.pending.pop(key, None)
                 self.pending[key] = item
@@ -191,26 +105,15 @@ class FetchSession:
 class FetchPlan:
     """What one request fetches: its partitions in order, and its session, if it has one.
 
-    `incremental`: a later request of a session; `items` are then the partitions that may have something new by now.
+    `incremental`: a later request of a session; `items` are then those that may have something new by now.
     """
 
-    __slots__ = ("_items", "incremental", "session")
+    __slots__ = ("incremental", "items", "session")
 
     def __init__(self, items: list[FetchItem], session: FetchSession | None, incremental: bool) -> None:
-        self._items = items
+        self.items = items
         self.session = session
         self.incremental = incremental
-
-    @property
-    def items(self) -> list[FetchItem]:
-        if self.incremental and self.session is not None:
-            return list(self.session.pending.values())
-        return self._items
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether there are no partitions, and so nothing to wait for."""
-        return not (self._items if self.session is None else self.session.items)
 
     @property
     def session_id(self) -> int:
@@ -262,7 +165,8 @@ class FetchSessions:
         """
         epoch = request.session_epoch
         if epoch in (FINAL_EPOCH, INITIAL_EPOCH):
-            self._remove(request.session_id)
+            if request.session_id != NO_SESSION:
+                self._remove(request.session_id)
             # A partition that is named twice is read once, as in a session.
             items = _items(request)
             session = None
@@ -272,58 +176,73 @@ class FetchSessions:
                 session = FetchSession(self._new_id(), client, uses_ids, monotonic_s)
                 session.items = items
                 session.pending = dict(items)
-                client.session = session.use
+                if privileged:
+                    client.session = session.use
                 self._sessions[session.session_id] = self._by_use[privileged][session.session_id] = session
                 self._items += len(items)
             return FetchPlan(list(items.values()), session, False)
-        found = self._sessions.get(request.session_id)
+        return self._resume(request, uses_ids, client, monotonic_s)
+
+    def _resume(self, request: FetchRequest, uses_ids: bool, client: FetchClient, monotonic_s: float) -> FetchPlan:
+        session_id, epoch = request.session_id, request.session_epoch
+        found = self._sessions.get(session_id)
         if found is None:
             raise BrokerError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         by_use = self._by_use[found.privileged]
-        del by_use[request.session_id]
-        by_use[request.session_id] = found  # now the most recently used
+        del by_use[session_id]
+        by_use[session_id] = found  # now the most recently used
         if found.epoch != epoch:
             raise BrokerError(ErrorCode.INVALID_FETCH_SESSION_EPOCH, f"the session's epoch is {found.epoch}, not {epoch}")
         if found.uses_ids != uses_ids:
             raise BrokerError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
-        found.used(client, monotonic_s)
-        client.session = found.use
-        self._mark_moved()
-        found.take_moved()
+        if client is found.client:
+            found.use.at_s = monotonic_s
+        else:
+            found.used_by(client, monotonic_s)
+        if self._moved:
+            self._mark_moved()
+        if found.moved:
+            found.moved = {}
         before = len(found.items)
-        for item in found.apply(request):
-            self._unwatch(item)
-        self._items += len(found.items) - before
-        if not self._fits(request, len(found.items)):  # the client continues without a session
-            self._remove(request.session_id)
+        has_new = found.apply(request) if request.topics else False
+        if request.forgotten_topics_data:
+            for item in found.forget(request):
+                self._unwatch(item)
+        items = len(found.items)
+        self._items += items - before
+        if has_new and not self._fits(request, items):  # the client continues without a session
+            self._remove(session_id)
             raise BrokerError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-        if not found.items:  # a session without partitions is closed
-            self._remove(request.session_id)
+        if not items:  # a session without partitions is closed
+            self._remove(session_id)
             return FetchPlan([], None, True)
-        found.advance()
-        return FetchPlan([], found, True)
+        found.epoch = 1 if epoch == _EPOCH_MAX else epoch + 1  # from the last one to 1, as 0 requests a new session
+        return FetchPlan(list(found.pending.values()), found, True)
 
     def close(self, session: FetchSession) -> None:
         """Close a session whose first response was not sent."""
         self._remove(session.session_id)
 
-    def watch(self, session: FetchSession, item: FetchItem, topic_partition: TopicPartition) -> None:
-        """From now on moves of this partition make the item pending in the session.
+    def watch(self, session: FetchSession, item: FetchItem) -> None:
+        """From now on moves of this partition, which has been found, make the item pending in the session.
 
         Does nothing if the session is closed: a fetch that waits may outlive its session, and would leave a watch behind.
         """
-        if item.watched != topic_partition and item.key in session.items and self._sessions.get(session.session_id) is session:
-            self._unwatch(item)
-            item.watched = topic_partition
-            self._watched.setdefault(topic_partition, {})[item] = session
+        place = item.place
+        if place is not None and item.key in session.items and self._sessions.get(session.session_id) is session:
+            item.is_watched = True
+            watching = self._watched.get(place)
+            if watching is None:
+                watching = self._watched[place] = {}
+            watching[item] = session
 
     def _unwatch(self, item: FetchItem) -> None:
-        if item.watched is not None:
-            watching = self._watched[item.watched]
+        if item.is_watched and item.place is not None:
+            watching = self._watched[item.place]
             del watching[item]
             if not watching:
-                del self._watched[item.watched]
-            item.watched = None
+                del self._watched[item.place]
+            item.is_watched = False
 
     def moved(self, topic_partition: TopicPartition) -> None:
         """A partition has moved. This is only recorded, because appends call it."""
@@ -337,7 +256,8 @@ class FetchSessions:
 
     def take_moved(self) -> list[FetchSession]:
         """The sessions with partitions that have moved since the last call, each once. Their waiting fetches are checked next."""
-        self._mark_moved()
+        if self._moved:
+            self._mark_moved()
         if not self._to_check:
             return _NONE
         sessions, self._to_check = list(self._to_check), {}
@@ -348,17 +268,16 @@ class FetchSessions:
 
         So frequent appends to a partition cost nothing for sessions that have not fetched since its first move.
         """
-        if not self._moved:
-            return
         moved, self._moved = self._moved, {}
+        to_check = self._to_check
         for topic_partition, followers_too in moved.items():
             kept: dict[FetchItem, FetchSession] = {}
             for item, session in self._watched.pop(topic_partition, _NO_WATCHERS).items():
-                ends_wait = followers_too or not session.privileged
-                session.moved(item, ends_wait=ends_wait)
-                if ends_wait:
-                    item.watched = None
-                    self._to_check[session] = None
+                session.pending.setdefault(item.key, item)
+                if followers_too or not session.privileged:
+                    item.is_watched = False
+                    session.moved[item.key] = item
+                    to_check[session] = None
                 else:
                     kept[item] = session
             if kept:
@@ -404,14 +323,10 @@ class FetchSessions:
                 return session_id
 
 
-def _items(request: FetchRequest) -> dict[_Key, FetchItem]:
-    items: dict[_Key, FetchItem] = {}
+def _items(request: FetchRequest) -> dict[Key, FetchItem]:
+    items: dict[Key, FetchItem] = {}
     for topic in request.topics:
         for wanted in topic.partitions:
             items[topic.topic, topic.topic_id, wanted.partition] = FetchItem(topic.topic, topic.topic_id, wanted)
     return items
 
-
-def named_by_id(item: FetchItem) -> bool:
-    """Whether the request identified the topic of this item by its id (Fetch v13+)."""
-    return item.topic_id != NULL_TOPIC_ID

@@ -7,10 +7,9 @@ itself if it is there, else to the in-sync replica with the most records. The an
 from __future__ import annotations
 
 from txbroker.api.fetch_client import FetchClient
+from txbroker.api.fetch_item import NO_PREFERENCE
 from txbroker.cluster.image import ClusterImage
 from txbroker.cluster.partition import CONSUMER, Partition
-
-NO_PREFERENCE = -1
 
 RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 

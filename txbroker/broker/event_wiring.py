@@ -87,11 +87,15 @@ class EventWiring:
 
     def _complete(self, key: TopicPartition) -> None:
         """Complete the requests that wait for this partition: producers, then fetches of sessions, other fetches, and deletions."""
-        self._produce.check(key)
-        for session in self._sessions.take_moved():
-            self._fetch.check(session)
-        self._fetch.check(key)
-        self._deletes.check(key)
+        if key in self._produce.watched:
+            self._produce.check(key)
+        sessions = self._sessions.take_moved()
+        if sessions:
+            self._fetch.check(*sessions)
+        if key in self._fetch.watched:
+            self._fetch.check(key)
+        if key in self._deletes.watched:
+            self._deletes.check(key)
 
     def storage_failed(self, partition: Partition, error: StorageError) -> None:
         """Take its directory offline, which is then reported as `directory_failed`."""

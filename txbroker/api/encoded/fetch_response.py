@@ -1,86 +1,147 @@
-"""Responses to fetches that have one partition and no error: most responses to consumers, alike but for offsets and records."""
+"""Responses to fetches without errors: nearly all, whatever their topics and partitions. They are alike but for offsets and records."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from txbroker.api.encoded.encoded_response import EncodedResponse, Part
-from txbroker.wire import template
+from txbroker.api.fetch_item import FetchItem, PartitionRead
+from txbroker.errors import StorageError
+from txbroker.log.region import Region
+from txbroker.wire import topic_lists
 from txbroker.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
-from txbroker.wire.template import Template
+from txbroker.wire.topic_lists import TopicListTemplate
 
 SESSION_VERSION = 7  # from here on a response has a session id
 
-_FIELDS = ("i", "topic", "i", "qqq", "records")
+_HEAD = ("i",)
+_PARTITION = ("i", "qqq")
+
+# One partition: the bytes before its records, and the records if they are not among these.
+_Block = tuple[bytes, Region | None]
 
 
 class FetchResponses:
     """Encoded responses, from one template per version and isolation level."""
 
-    def __init__(self) -> None:
-        self._templates: dict[tuple[int, bool], Template] = {}
+    def __init__(self, share: Callable[[tuple[object, ...], PartitionRead], None]) -> None:
+        """`share(key, read)`: keep what several fetches wait for."""
+        self._share = share
+        self._templates: dict[tuple[int, bool], TopicListTemplate] = {}
 
     def encoded(
-        self,
-        version: int,
-        correlation_id: int,
-        session_id: int,
-        topic: str,
-        topic_id: bytes,
-        index: int,
-        high_watermark: int,
-        last_stable_offset: int,
-        log_start_offset: int,
-        records: Part,
-        *,
-        committed: bool,
+        self, version: int, correlation_id: int, session_id: int, reads: Mapping[FetchItem, PartitionRead]
     ) -> EncodedResponse | None:
-        """The response; None for a version without all of the fields. `committed`: the isolation level is read_committed, and no
-        transaction among the records was aborted."""
-        made = self._templates.get((version, committed))
-        if made is None:
-            if version < SESSION_VERSION:
+        """The response; None if a read is unusual or has aborted transactions, and for a version without all of the fields."""
+        template = self._templates.get((version, False)) or self._template(version, False)
+        if template is None:
+            return None
+        first, last = template.head_fixed
+        parts: list[Part]
+        topic: str | bytes
+        if len(reads) == 1:  # as below, in few steps: one partition has changed
+            ((item, read),) = reads.items()
+            if read.aborted or not read.is_usual:
                 return None
-            made = self._templates[version, committed] = _template(version, committed)
-        name = topic.encode() if made.by_name else topic_id
-        pack, size, (start, before_topic, before_index, before_offsets, end) = made.layouts[len(name)]
-        records_bytes = len(records)
-        length = made.records_length(records_bytes)
-        size += len(length) + records_bytes
-        head = (
-            pack(
-                size,
-                correlation_id,
-                start,
-                session_id,
-                before_topic,
-                name,
-                before_index,
-                index,
-                before_offsets,
-                high_watermark,
-                last_stable_offset,
-                log_start_offset,
-                end,
+            kept = read.block
+            before, region = self._block(version, item.partition, read) if kept is None or kept[0] != version else (kept[1], None)
+            count, ends = template.count_of_one, template.topic_end + template.end
+            body = count + (template.topic(item.topic) if template.by_name else item.topic_id) + count + before
+            if region is None:
+                body += ends
+                size = template.head_bytes + len(body)
+                parts = [template.pack_head(size, correlation_id, first, session_id, last) + body]
+            else:
+                ends = template.partition_end + ends
+                size = template.head_bytes + len(body) + read.size + len(ends)
+                parts = [template.pack_head(size, correlation_id, first, session_id, last) + body, region, ends]
+            if read.size and item.counts is not None:
+                item.counts.bytes_out += read.size
+            return EncodedResponse(parts, size + 4, read.size)
+        topics: dict[str | bytes, list[_Block]] = {}
+        records_bytes = 0
+        by_name = template.by_name
+        for item, read in reads.items():
+            if read.aborted or not read.is_usual:
+                return None
+            kept = read.block
+            block = self._block(version, item.partition, read) if kept is None or kept[0] != version else (kept[1], None)
+            topic = item.topic if by_name else item.topic_id
+            blocks = topics.get(topic)
+            if blocks is None:
+                topics[topic] = [block]
+            else:
+                blocks.append(block)
+            records_bytes += read.size
+        parts = []
+        run = [template.count(len(topics))]
+        for topic, blocks in topics.items():
+            run.append(topic if isinstance(topic, bytes) else template.topic(topic))
+            run.append(template.count(len(blocks)))
+            for before, region in blocks:
+                run.append(before)
+                if region is not None:
+                    parts += (b"".join(run), region)
+                    run = [template.partition_end]
+            run.append(template.topic_end)
+        run.append(template.end)
+        parts.append(b"".join(run))
+        size = template.head_bytes + sum(map(len, parts))
+        parts.insert(0, template.pack_head(size, correlation_id, first, session_id, last))
+        for item, read in reads.items():
+            if read.size and item.counts is not None:
+                item.counts.bytes_out += read.size
+        return EncodedResponse(parts, size + 4, records_bytes)
+
+    def _block(self, version: int, partition: int, read: PartitionRead) -> _Block:
+        template = self._templates.get((version, read.aborted is not None)) or self._template(version, True)
+        assert template is not None
+        after_index, after_offsets = template.partition_fixed
+        block = template.pack_partition(
+            partition,
+            after_index,
+            read.high_watermark,
+            read.last_stable_offset,
+            read.log_start_offset,
+            after_offsets,
+        ) + template.records_length(read.size)
+        records = read.records
+        if read.shared_key is not None:
+            try:
+                records = read.records = records if isinstance(records, bytes) else records.read()
+            except StorageError:
+                pass  # the transport reports the file when it cannot send it
+            else:
+                block += records + template.partition_end
+                read.block = version, block
+                self._share(read.shared_key, read)
+                return block, None
+        if not read.size:
+            return block + template.partition_end, None
+        if isinstance(records, Region):
+            return block, records
+        return block + records + template.partition_end, None
+
+    def _template(self, version: int, committed: bool) -> TopicListTemplate | None:
+        if version < SESSION_VERSION:
+            return None
+
+        def response(head: Sequence[int], numbers: Sequence[int], topics: int, partitions: int) -> FetchResponse:
+            index, high_watermark, last_stable_offset, log_start_offset = numbers
+            partition = PartitionData(
+                partition_index=index,
+                error_code=0,
+                high_watermark=high_watermark,
+                last_stable_offset=last_stable_offset,
+                log_start_offset=log_start_offset,
+                aborted_transactions=[] if committed else None,
+                records=topic_lists.RECORDS,
             )
-            + length
-        )
-        return EncodedResponse([head, records, made.end] if records_bytes else [head + made.end], size + 4, records_bytes)
+            topic = FetchableTopicResponse(
+                topic=topic_lists.TOPIC_NAME, topic_id=topic_lists.TOPIC_ID, partitions=[partition] * partitions
+            )
+            return FetchResponse(session_id=head[0], responses=[topic] * topics)
 
-
-def _template(version: int, committed: bool) -> Template:
-    def response(numbers: Sequence[int]) -> FetchResponse:
-        session_id, index, high_watermark, last_stable_offset, log_start_offset = numbers
-        partition = PartitionData(
-            partition_index=index,
-            error_code=0,
-            high_watermark=high_watermark,
-            last_stable_offset=last_stable_offset,
-            log_start_offset=log_start_offset,
-            aborted_transactions=[] if committed else None,
-            records=template.RECORDS,
-        )
-        topics = [FetchableTopicResponse(topic=template.TOPIC_NAME, topic_id=template.TOPIC_ID, partitions=[partition])]
-        return FetchResponse(session_id=session_id, responses=topics)
-
-    return Template(FetchRequest, version, _FIELDS, response)
+        made = TopicListTemplate(FetchRequest, version, _HEAD, _PARTITION, response, records=True)
+        self._templates[version, committed] = made
+        return made

@@ -1,4 +1,4 @@
-"""A fetch of one partition without a session has a short path, which returns the same as the general path."""
+"""Fetches that wait for the same records share what is read, and return the same as fetches that read alone."""
 
 from __future__ import annotations
 
@@ -59,9 +59,9 @@ class Replicas:
 
 
 class Reading:
-    """A handler with or without the short path, and the responses to its fetches in order."""
+    """A handler whose fetches share what they read, or do not, and the responses to its fetches in order."""
 
-    def __init__(self, partition: Partition, *, short_way: bool) -> None:
+    def __init__(self, partition: Partition, *, shares: bool) -> None:
         self.clock = Clock()
         self.purgatory = Purgatory(self.clock, "fetch")
         self.replicas: Any = Replicas(partition)
@@ -69,8 +69,9 @@ class Reading:
         self.handler = FetchHandler(
             self.replicas, ClusterImage(), sessions, self.purgatory, lambda: 0.0, **alone(), fetch_max_bytes=1 << 20
         )
-        if not short_way:
-            self.handler.singles.of = lambda *_: None  # type: ignore[method-assign]
+        if not shares:
+            partitions = self.handler.parts.partitions
+            partitions.read_moved = lambda *arguments: partitions.read(*arguments[:-1])  # type: ignore[method-assign]
         self.responses: list[tuple[int, Any]] = []
 
     def fetch(self, number: int, request: FetchRequest, version: int) -> None:
@@ -138,9 +139,9 @@ STEPS = st.one_of(
 @settings(max_examples=500, deadline=None)
 @given(st.lists(STEPS, max_size=25))
 @example([("append", 1, True), ("fetch", 0, (10, 100, 1000, 1, 60, -1)), ("end transaction", False, None)])  # aborted, below min.bytes
-def test_it_returns_what_the_reader_returns(steps: list[tuple[str, Any, Any]]) -> None:
+def test_shared_reads_are_what_each_fetch_would_find(steps: list[tuple[str, Any, Any]]) -> None:
     with leading() as partition:
-        both = [Reading(partition, short_way=True), Reading(partition, short_way=False)]
+        both = [Reading(partition, shares=True), Reading(partition, shares=False)]
         sequence, epoch = 0, 3
         for number, (what, first, second) in enumerate(steps):
             if what == "append":
@@ -170,6 +171,7 @@ def test_it_returns_what_the_reader_returns(steps: list[tuple[str, Any, Any]]) -
                     request = FetchRequest(max_wait_ms=wait_ms, min_bytes=min_bytes, max_bytes=1000, isolation_level=isolation,
                                            topics=[FetchTopic(topic="orders", partitions=[wanted])])
                     reading.fetch(number, request, version)
+                    reading.fetch(-number, request, version)
                 elif what == "time":
                     reading.clock.advance(0.6)
                 else:
@@ -183,7 +185,7 @@ def test_it_returns_what_the_reader_returns(steps: list[tuple[str, Any, Any]]) -
 
 def test_fetches_that_wait_for_the_same_records_share_their_response() -> None:
     with leading() as partition:
-        reading = Reading(partition, short_way=True)
+        reading = Reading(partition, shares=True)
         answers: list[EncodedResponse] = []
         for number in range(5):
             wanted = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1000)
@@ -214,7 +216,7 @@ def test_fetches_that_wait_for_the_same_records_share_their_response() -> None:
 
 def test_a_shared_response_does_not_keep_the_files_of_a_deleted_topic_open() -> None:
     with leading() as partition:
-        reading = Reading(partition, short_way=True)
+        reading = Reading(partition, shares=True)
         before = sys.getrefcount(partition), sys.getrefcount(partition.log)
         wanted = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1000)
         reading.fetch(1, FetchRequest(max_wait_ms=1000, min_bytes=1, topics=[FetchTopic(topic="orders", partitions=[wanted])]), 11)

@@ -1,0 +1,101 @@
+"""Responses to fetches, made of what was read: the usual ones are filled into templates, the others are messages.
+
+The only place that makes `PartitionData`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeAlias
+
+from txbroker.api.current_leaders import CurrentLeaders
+from txbroker.api.encoded.encoded_response import EncodedResponse
+from txbroker.api.encoded.fetch_response import FetchResponses
+from txbroker.api.fetch_down_conversion import down_convert
+from txbroker.api.fetch_item import FetchItem, PartitionRead
+from txbroker.api.request_context import RequestContext
+from txbroker.api.request_counts import Errors
+from txbroker.errors import BrokerError
+from txbroker.wire.messages.fetch import (
+    AbortedTransaction,
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchResponse,
+    NodeEndpoint,
+    PartitionData,
+)
+
+V2_BATCH_VERSION = 4
+NODE_ENDPOINTS_VERSION = 16
+_MAGIC_0_VERSION_MAX = 1
+
+Fetched: TypeAlias = FetchResponse | EncodedResponse
+
+
+class FetchAnswers:
+    """Makes the responses. `share(key, read)` keeps what several fetches wait for (`PartitionReader.share`)."""
+
+    def __init__(self, leaders: CurrentLeaders, errors: Errors, share: Callable[[tuple[object, ...], PartitionRead], None]) -> None:
+        """`errors` counts the error codes of partitions."""
+        self._leaders = leaders
+        self._errors = errors
+        self.encoded = FetchResponses(share).encoded
+        """The response with these partitions, if it is a usual one."""
+
+    def throttled(self, pause_ms: int, session_id: int) -> FetchResponse:
+        """The response to a client above its quota."""
+        return FetchResponse(throttle_time_ms=pause_ms, session_id=session_id, responses=[])
+
+    def failed(self, error: BrokerError) -> FetchResponse:
+        """The response to a request that fails as a whole."""
+        self._errors[error.code] += 1
+        return FetchResponse(error_code=error.code, responses=[])
+
+    def message(self, context: RequestContext, session_id: int, reads: Mapping[FetchItem, PartitionRead]) -> FetchResponse:
+        """The response with any partitions."""
+        version = context.api_version
+        topics: dict[tuple[str, bytes], FetchableTopicResponse] = {}
+        for item, read in reads.items():
+            data = partition_data(item.partition, read)
+            if version < V2_BATCH_VERSION and not down_convert(data, 0 if version <= _MAGIC_0_VERSION_MAX else 1, item.fetch_offset):
+                self._errors[data.error_code] += 1
+            key = (item.topic, item.topic_id)
+            topic = topics.get(key)
+            if topic is None:
+                topic = topics[key] = FetchableTopicResponse(topic=item.topic, topic_id=item.topic_id, partitions=[])
+            topic.partitions.append(data)
+            if data.records and item.counts is not None:
+                item.counts.bytes_out += len(data.records)
+        nodes = self._nodes(reads.values(), context) if version >= NODE_ENDPOINTS_VERSION else []
+        return FetchResponse(session_id=session_id, responses=list(topics.values()), node_endpoints=nodes)
+
+    def _nodes(self, reads: Iterable[PartitionRead], context: RequestContext) -> list[NodeEndpoint]:
+        """The addresses of the leaders that these name."""
+        leaders = {read.leader.leader_id for read in reads if read.leader is not None and read.leader.leader_id >= 0}
+        if not leaders:
+            return []
+        nodes = self._leaders.nodes(leaders, context)
+        return [NodeEndpoint(node_id=node.id, host=node.host, port=node.port, rack=node.rack) for node in nodes]
+
+
+def partition_data(partition: int, read: PartitionRead) -> PartitionData:
+    """A partition in a response."""
+    data = PartitionData(
+        partition_index=partition,
+        error_code=read.error_code,
+        high_watermark=read.high_watermark,
+        last_stable_offset=read.last_stable_offset,
+        log_start_offset=read.log_start_offset,
+        preferred_read_replica=read.preferred_replica,
+        records=read.records,
+    )
+    if not read.error_code:  # as in Kafka, an error has an empty list
+        aborted = read.aborted
+        data.aborted_transactions = None if aborted is None else [
+            AbortedTransaction(producer_id=one.producer_id, first_offset=one.first_offset) for one in aborted
+        ]
+    if read.diverging is not None:
+        data.diverging_epoch = EpochEndOffset(epoch=read.diverging.epoch, end_offset=read.diverging.end_offset)
+    if read.leader is not None:
+        data.current_leader = read.leader
+    return data
