@@ -10,7 +10,7 @@ group coordinators, and the loops that copy partitions. A seed decides everythin
     environment.py what all parts of a run share
     scheduler.py   simulated time: a heap of events
     process.py     one process: the reactor that its code runs on; it can be paused and killed
-    network.py     byte streams between hosts: latency, cuts in one or both directions, slow links
+    network.py     byte streams between hosts: latency, cuts in one or both directions, slow links; client_transport.py: Twisted clients
     ports.py       the listening side: implements the broker's `Ports`
     memory_disk.py disks, which lose what was not synced, and fill up; host_disk.py: one process's view, which ends with it
     ensemble.py    ZooKeeper: servers with sessions, watches and old reads; zookeeper_session.py: its client, in the place of kazoo's

@@ -17,6 +17,7 @@ from twisted.internet.error import AlreadyCalled, AlreadyCancelled
 from twisted.internet.interfaces import IHostnameResolver, IReactorPluggableNameResolver
 from zope.interface import implementer
 
+from simulation.client_transport import Connector
 from simulation.network import Network
 from simulation.scheduler import Scheduler
 
@@ -131,7 +132,9 @@ class Process:
 
     def connectTCP(self, host: str, port: int, factory: Any, timeout: float = 30, bindAddress: object = None) -> object:
         """Connect to a listener of the network."""
-        return self._network.connect(self, host, port, factory, timeout)
+        connector = Connector(self._network, self, host, port, factory, timeout)
+        connector.begin()
+        return connector
 
     # What others do with it
 
