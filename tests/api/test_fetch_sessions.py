@@ -235,3 +235,16 @@ def test_the_partitions_of_all_sessions_are_bounded() -> None:
         plan(cache, request(2, session=1, epoch=1))
     assert error.value.code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
     assert plan(cache, request(0, 1))[0] == 3, "an ended session frees its partitions"
+
+
+def test_a_session_is_closed_and_continued_by_its_principal_only() -> None:
+    cache = sessions()
+    owner, other = FetchClient(principal="User:owner"), FetchClient(principal="User:other")
+    cache.plan(request(0), False, owner, NOW)
+    assert cache.find(1, other) is None
+    for wanted in (request(session=1, epoch=1), request(session=1, epoch=7)):
+        with pytest.raises(BrokerError) as error:
+            cache.plan(wanted, False, other, NOW)
+        assert error.value.code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    cache.plan(request(0, session=1, epoch=FINAL_EPOCH), False, other, NOW)
+    assert [item.partition for item in cache.plan(request(session=1, epoch=1), False, owner, NOW).items] == [0]

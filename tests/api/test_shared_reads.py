@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,7 +21,7 @@ from txbroker.api.encoded.encoded_response import EncodedResponse
 from txbroker.api.fetch import FetchHandler
 from txbroker.api.fetch_sessions import FetchSessions
 from txbroker.api.parking import ParkedRequest
-from txbroker.api.request_context import RequestContext, Session
+from txbroker.api.request_context import ANONYMOUS, RequestContext, Session
 from txbroker.cluster.followers import IsrProposal
 from txbroker.cluster.image import ClusterImage
 from txbroker.cluster.partition import Leadership, Partition
@@ -61,13 +62,14 @@ class Replicas:
 class Reading:
     """A handler whose fetches share what they read, or do not, and the responses to its fetches in order."""
 
-    def __init__(self, partition: Partition, *, shares: bool) -> None:
+    def __init__(self, partition: Partition, *, shares: bool, sessions: int = 0) -> None:
         self.clock = Clock()
         self.purgatory = Purgatory(self.clock, "fetch")
         self.replicas: Any = Replicas(partition)
-        sessions = FetchSessions(0, lambda: 1)
+        numbers = itertools.count(1)
+        self.sessions = FetchSessions(sessions, lambda: next(numbers))
         self.handler = FetchHandler(
-            self.replicas, ClusterImage(), sessions, self.purgatory, lambda: 0.0, **alone(), fetch_max_bytes=1 << 20
+            self.replicas, ClusterImage(), self.sessions, self.purgatory, lambda: 0.0, **alone(), fetch_max_bytes=1 << 20
         )
         if not shares:
             partitions = self.handler.parts.partitions
@@ -183,35 +185,90 @@ def test_shared_reads_are_what_each_fetch_would_find(steps: list[tuple[str, Any,
         assert both[0].handler.errors == both[1].handler.errors
 
 
+def count_reads(partition: Partition) -> list[int]:
+    """Notes the reads of the partition's log from now on."""
+    reads: list[int] = []
+    log = partition.log
+
+    class Counted:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(log, name)
+
+        def read(self, *arguments: Any, **named: Any) -> Any:
+            reads.append(1)
+            return log.read(*arguments, **named)
+
+    partition.log = Counted()  # type: ignore[assignment]
+    return reads
+
+
+def request_of(principal: str, number: int, version: int = 11) -> RequestContext:
+    session = Session(
+        peer_host="p", peer_port=1, local_host="l", local_port=2, listener="PLAINTEXT", number=number, principal=principal
+    )
+    return RequestContext(1, version, number, None, session)
+
+
+def waiting(reading: Reading, principals: list[str]) -> list[EncodedResponse]:
+    """Fetches that wait for the first record; their answers."""
+    answers: list[EncodedResponse] = []
+    for number, principal in enumerate(principals):
+        wanted = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1000)
+        request = FetchRequest(max_wait_ms=1000, min_bytes=1, topics=[FetchTopic(topic="orders", partitions=[wanted])])
+        answer: Any = reading.handler(request, request_of(principal, number))
+        answer.when_answered(answers.append)
+    return answers
+
+
 def test_fetches_that_wait_for_the_same_records_share_their_response() -> None:
     with leading() as partition:
         reading = Reading(partition, shares=True)
-        answers: list[EncodedResponse] = []
-        for number in range(5):
-            wanted = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1000)
-            request = FetchRequest(max_wait_ms=1000, min_bytes=1, topics=[FetchTopic(topic="orders", partitions=[wanted])])
-            answer: Any = reading.handler(request, RequestContext(1, 11, number, None, SESSION))
-            answer.when_answered(answers.append)
-        reads: list[int] = []
-        log_read = partition.log.read
-
-        class Counted:
-            def __getattr__(self, name: str) -> Any:
-                return getattr(log, name)
-
-            def read(self, *arguments: Any, **named: Any) -> Any:
-                reads.append(1)
-                return log_read(*arguments, **named)
-
+        answers = waiting(reading, [ANONYMOUS] * 5)
         partition.append(data(1, False, 0), NOW)
-        log = partition.log
-        partition.log = Counted()  # type: ignore[assignment]
+        reads = count_reads(partition)
         reading.purgatory.check(WHERE)
         assert len(reads) == 1
         assert [frame(answer)[4:8] for answer in answers] == [number.to_bytes(4, "big") for number in range(5)]
         assert len({frame(answer)[8:] for answer in answers}) == 1
         assert partition.counts.bytes_out == 5 * answers[0].records_bytes
         assert partition.counts.fetch_requests == 5
+
+
+def test_principals_do_not_share_what_they_read() -> None:
+    with leading() as partition:
+        reading = Reading(partition, shares=True)
+        answers = waiting(reading, ["User:a", "User:b", "User:b", "User:a"])
+        partition.append(data(1, False, 0), NOW)
+        reads = count_reads(partition)
+        reading.purgatory.check(WHERE)
+        assert len(reads) == 2
+        assert len({frame(answer)[8:] for answer in answers}) == 1
+
+
+def test_sessions_that_wait_for_the_same_record_read_it_once() -> None:
+    """Three groups of consumers, for example."""
+    with leading() as partition:
+        reading = Reading(partition, shares=True, sessions=3)
+        answers: list[EncodedResponse] = []
+        topics = [FetchTopic(topic="orders", partitions=[FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1000)])]
+        for number in range(3):
+            first: Any = reading.handler(
+                FetchRequest(max_wait_ms=0, min_bytes=1, topics=topics, session_id=0, session_epoch=0), request_of(ANONYMOUS, number)
+            )
+            session_id = message(first, FetchRequest, 11, number).session_id
+            answer: Any = reading.handler(
+                FetchRequest(max_wait_ms=1000, min_bytes=1, topics=[], session_id=session_id, session_epoch=1),
+                request_of(ANONYMOUS, number),
+            )
+            answer.when_answered(answers.append)
+        partition.append(data(1, False, 0), NOW)
+        reads = count_reads(partition)
+        reading.sessions.moved(WHERE)
+        reading.purgatory.check(*reading.sessions.take_moved())
+        assert len(reads) == 1
+        found = [message(answer, FetchRequest, 11, number) for number, answer in enumerate(answers)]
+        assert [response.session_id for response in found] == [1, 2, 3]
+        assert len({response.responses[0].partitions[0].records for response in found}) == 1
 
 
 def test_a_shared_response_does_not_keep_the_files_of_a_deleted_topic_open() -> None:

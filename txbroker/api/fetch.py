@@ -90,7 +90,7 @@ class FetchHandler:
             if client.replica == CONSUMER:
                 self._consumer = client
         sessions, purgatory = self._sessions, self._purgatory
-        before = sessions.find(request.session_id)
+        before = sessions.find(request.session_id, client)
         if before is not None and before in purgatory.watched:
             purgatory.expire(before)  # the fetch before it in the session, which waits: a follower has new partitions
         try:

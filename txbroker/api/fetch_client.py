@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from txbroker.api.request_context import RequestContext
+from txbroker.api.request_context import ANONYMOUS, RequestContext
 from txbroker.cluster.followers import UNKNOWN_EPOCH, SessionUse
 from txbroker.cluster.partition import CONSUMER
 from txbroker.wire.messages.fetch import FetchRequest
@@ -13,13 +13,14 @@ ANY_REPLICA_VERSION = 11  # from here on consumers may read from followers
 class FetchClient:
     """A consumer (`replica` is CONSUMER), or a replica with its broker epoch. Other negative ids: Kafka's tools, which read everything.
 
+    `principal`: who it is; another one has no access to its session, and shares no reads with it.
     `isolation`, `rack` ("": none) and `listener`: of a consumer. `any_replica`: it may read from followers.
 
     Of a replica's request only: `session`: when the fetch session was used last; None without a session. `reads_again`: the request waits,
     and its partitions are read again: only the first reading shows where a replica's log ends now.
     """
 
-    __slots__ = ("any_replica", "broker_epoch", "isolation", "listener", "rack", "reads_again", "replica", "session")
+    __slots__ = ("any_replica", "broker_epoch", "isolation", "listener", "principal", "rack", "reads_again", "replica", "session")
 
     def __init__(
         self,
@@ -30,6 +31,7 @@ class FetchClient:
         rack: str = "",
         listener: str = "",
         any_replica: bool = False,
+        principal: str = ANONYMOUS,
     ) -> None:
         self.replica = replica
         self.broker_epoch = broker_epoch
@@ -37,6 +39,7 @@ class FetchClient:
         self.rack = rack
         self.listener = listener
         self.any_replica = any_replica
+        self.principal = principal
         self.session: SessionUse | None = None
         self.reads_again = False
 
@@ -48,6 +51,7 @@ class FetchClient:
             and self.isolation == request.isolation_level
             and self.rack == request.rack_id
             and self.listener == context.session.listener
+            and self.principal == context.session.principal
             and self.any_replica == (context.api_version >= ANY_REPLICA_VERSION)
         )
 
@@ -64,6 +68,7 @@ class FetchClient:
             rack=request.rack_id,
             listener=context.session.listener,
             any_replica=replica == CONSUMER and context.api_version >= ANY_REPLICA_VERSION,
+            principal=context.session.principal,
         )
 
     @property

@@ -161,6 +161,7 @@ class PartitionReader:
             item.current_leader_epoch,
             client.isolation,
             client.any_replica,
+            client.principal,
             whole_first_batch,
         )
         found = self._shared.get(key)

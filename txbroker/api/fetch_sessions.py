@@ -154,9 +154,10 @@ class FetchSessions:
         """How many partitions all sessions have together."""
         return self._items
 
-    def find(self, session_id: int) -> FetchSession | None:
-        """The session of this id."""
-        return self._sessions.get(session_id)
+    def find(self, session_id: int, client: FetchClient) -> FetchSession | None:
+        """The session of this id, unless it is another principal's."""
+        found = self._sessions.get(session_id)
+        return found if found is None or found.client.principal == client.principal else None
 
     def plan(self, request: FetchRequest, uses_ids: bool, client: FetchClient, monotonic_s: float) -> FetchPlan:
         """Find or create the session, and set `client.session`.
@@ -165,7 +166,7 @@ class FetchSessions:
         """
         epoch = request.session_epoch
         if epoch in (FINAL_EPOCH, INITIAL_EPOCH):
-            if request.session_id != NO_SESSION:
+            if self.find(request.session_id, client) is not None:
                 self._remove(request.session_id)
             # A partition that is named twice is read once, as in a session.
             items = _items(request)
@@ -185,7 +186,7 @@ class FetchSessions:
 
     def _resume(self, request: FetchRequest, uses_ids: bool, client: FetchClient, monotonic_s: float) -> FetchPlan:
         session_id, epoch = request.session_id, request.session_epoch
-        found = self._sessions.get(session_id)
+        found = self.find(session_id, client)
         if found is None:
             raise BrokerError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         by_use = self._by_use[found.privileged]
