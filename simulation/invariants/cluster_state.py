@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from simulation.ensemble import Transaction
 from simulation.environment import Environment
 from simulation.hosts import BrokerHost
 from simulation.invariants import leader_epochs, producer_states
 from simulation.invariants.batches import READ_BYTES, read_batch
-from simulation.invariants.compaction import CompactedTruth
-from simulation.invariants.open_transactions import OpenTransactions
+from simulation.invariants.truth import Committed, Replica, Seen, Truth
 from txbroker.cluster import node_paths
 from txbroker.cluster.node_data import NO_LEADER, PartitionState, decode_controller_epoch, decode_state, decode_topic
 from txbroker.cluster.partition import Partition
@@ -32,51 +30,6 @@ from txbroker.wire.records import Record
 SEQUENCES = 2**31
 
 topic_assignment = lru_cache(maxsize=256)(decode_topic)  # it is read-only, and asked for again and again
-
-
-class Seen(NamedTuple):
-    """A replica, as it was after the last step of its process."""
-
-    is_leader: bool
-    leader_epoch: int
-    high_watermark: int
-    end: int
-    start: int
-
-
-@dataclass(slots=True)
-class Replica:
-    """A replica in one process. `checked`: up to this offset its records are compared with the truth. `loaded`: its end at the start."""
-
-    partition: Partition
-    seen: Seen
-    checked: int
-    loaded: int
-
-
-class Committed(NamedTuple):
-    """A batch that was below a high watermark."""
-
-    last_offset: int
-    leader_epoch: int
-    crc: int
-
-
-@dataclass(slots=True)
-class Truth:
-    """One partition of one topic id. `ends`: the highest high watermark of each leader epoch; `leaders`: who led in it."""
-
-    batches: dict[int, Committed] = field(default_factory=dict)
-    ends: dict[int, int] = field(default_factory=dict)
-    leaders: dict[int, int] = field(default_factory=dict)
-    producers: dict[int, tuple[int, int]] = field(default_factory=dict)
-    transactions: OpenTransactions = field(default_factory=OpenTransactions)
-    compacted: CompactedTruth = field(default_factory=CompactedTruth)  # if the log cleaner runs
-    checked: int = 0  # up to this offset there are all batches
-
-    def end_before(self, epoch: int) -> int:
-        """What was committed in earlier epochs."""
-        return max((end for other, end in self.ends.items() if other < epoch), default=0)
 
 
 class ClusterState:

@@ -9,7 +9,8 @@ import pytest
 
 from simulation.clients.contents import record
 from simulation.environment import Environment
-from simulation.invariants.cluster_state import ClusterState, Replica, Seen, Truth
+from simulation.invariants.cluster_state import ClusterState
+from simulation.invariants.truth import Replica, Seen, Truth
 from simulation.plan import draw_plain
 from txbroker.names import TopicPartition
 from txbroker.wire.records import build
