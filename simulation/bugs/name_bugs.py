@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from simulation.bugs.patching import Patch
 from txbroker.log import directory
+from txbroker.log.checkpoint_file import CheckpointFile
 from txbroker.log.directory import LogDirectory
 from txbroker.log.flush import FlushPlan
 from txbroker.log.segment_swap import SWAP_MARK, SegmentSwap
@@ -25,7 +27,7 @@ def segment_name_not_synced() -> list[Patch]:
 
 
 def partition_name_not_synced() -> list[Patch]:
-    """A flush does not sync the log directory: a new partition is lost with the name of its directory."""
+    """Neither a flush nor a checkpoint syncs the log directory: a new partition is lost with the name of its directory."""
 
     def broken(self: FlushPlan) -> None:
         for file in self._files:
@@ -34,7 +36,21 @@ def partition_name_not_synced() -> list[Patch]:
             if not self._disk.is_directory(path) or any(name.endswith(".log") for name in self._disk.names(path)):
                 self._disk.sync(path)
 
-    return [Patch(FlushPlan, "sync", broken), Patch(LogDirectory, "sync_entries", lambda self: None)]
+    def replace(self: CheckpointFile[Any]) -> None:
+        with self._writing:
+            wanted = self._wanted
+            if self._written is not wanted:
+                unsynced = f"{self._path}.tmp"
+                self._disk.write(unsynced, wanted)
+                self._disk.sync(unsynced)
+                self._disk.rename(unsynced, self._path)
+                self._written = wanted
+
+    return [
+        Patch(FlushPlan, "sync", broken),
+        Patch(LogDirectory, "sync_entries", lambda self: None),
+        Patch(CheckpointFile, "_replace", replace),
+    ]
 
 
 def log_directory_name_not_synced() -> list[Patch]:
