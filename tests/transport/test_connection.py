@@ -167,7 +167,7 @@ def test_each_request_has_the_client_id_of_its_own_header() -> None:
         seen.append((type(request).__name__, context.client_id))
 
     produces = Produces(note)
-    produces.record_holders = ProduceHandler.record_holders  # type: ignore[attr-defined]
+    produces.release_records = ProduceHandler.release_records  # type: ignore[attr-defined]
     peer = Peer(produces, Heartbeats(note))
     data = PartitionProduceData(index=0, records=b"r" * 100)
     produce = ProduceRequest(acks=0, timeout_ms=1, topic_data=[TopicProduceData(name="t", partition_data=[data])])
@@ -602,7 +602,7 @@ def test_requests_that_wait_count_without_their_records() -> None:
 
     class Appends(Produces):
         overlaps = True
-        record_holders = staticmethod(ProduceHandler.record_holders)
+        release_records = staticmethod(ProduceHandler.release_records)
 
     def batches(topic: str, partitions: int, size: int) -> ProduceRequest:
         data = [PartitionProduceData(index=index, records=bytes(size)) for index in range(partitions)]

@@ -320,16 +320,23 @@ class ProduceHandler:
         return request.acks != 0
 
     @staticmethod
-    def record_holders(request: ProduceRequest) -> list[PartitionProduceData]:
-        """The data of each partition."""
-        return [data for topic in request.topic_data for data in topic.partition_data]
+    def release_records(request: ProduceRequest) -> int:
+        """The views of the frame end; returns how many bytes they have."""
+        size = 0
+        for topic in request.topic_data:
+            for data in topic.partition_data:
+                size += len(data.records or b"")
+                data.records = b""
+        return size
 
     def resources(self, request: ProduceRequest, context: RequestContext) -> Sequence[Need]:
         """WRITE on the transactional id, if a batch is transactional, and on each topic. An unknown id is no topic's."""
         by_id = context.api_version >= TOPIC_ID_VERSION
         names = [self._replicas.topic_name(topic.topic_id) if by_id else topic.name for topic in request.topic_data]
         topics = Need(AclOperation.WRITE, AclResource.TOPIC, names, "topic_data", "responses")
-        if request.transactional_id is None or not any(_is_transactional(data.records) for data in self.record_holders(request)):
+        if request.transactional_id is None or not any(
+            _is_transactional(data.records) for topic in request.topic_data for data in topic.partition_data
+        ):
             return (topics,)
         return Need(AclOperation.WRITE, AclResource.TRANSACTIONAL_ID, (request.transactional_id,)), topics
 

@@ -12,7 +12,7 @@ A handler is an object with
     is_answered(request) -> bool    optional, True: whether there is a response if the request succeeds; without one, its failure closes the
                                     connection, so that no request after it may be handled while it waits
     is_exempt(request) -> bool      optional, False: a request between brokers, to which no client quota applies
-    record_holders(request) -> the structs with `records`       optional: the records are removed from them once __call__ has returned
+    release_records(request) -> int optional: removes the records of a request once __call__ has returned; their bytes
     resources(request, context)     what the request does with which resources (api/resources.py)
     elements_max: int               optional: the elements of all arrays of a request, where a client's limit is too low
     failed(request, context, error) -> Response | None          optional: the response to a request that failed as a whole
@@ -28,7 +28,7 @@ does for a producer with acks=0.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol, TypeAlias
 
 from twisted.internet.defer import Deferred
@@ -44,16 +44,10 @@ from txbroker.client_quotas.quotas import ClientQuotas
 from txbroker.errors import BrokerError, ProtocolError
 from txbroker.wire.codec import decoder, encoder
 from txbroker.wire.headers import request_header_version, response_header_version
-from txbroker.wire.schema import Records, Request, Response, VersionRange, response_class
+from txbroker.wire.schema import Request, Response, VersionRange, response_class
 
 Answer: TypeAlias = Response | EncodedResponse | CachedResponse
 HandlerResult: TypeAlias = Answer | Deferred[Any] | ParkedRequest[Any] | None  # of Answer | None; both are invariant
-
-
-class Holder(Protocol):
-    """A struct of a request that has records."""
-
-    records: Records | None
 
 
 class Handler(Protocol):
@@ -74,7 +68,7 @@ class Route:
     """Everything that requests of one API key and version need, looked up once."""
 
     __slots__ = ("_rounds", "api_key", "api_version", "call", "decode", "encode", "failed", "flexible", "has_regions", "is_answered",
-                 "is_exempt", "name", "overlaps", "record_holders", "request_header", "requests_until_sample", "response",
+                 "is_exempt", "name", "overlaps", "release_records", "request_header", "requests_until_sample", "response",
                  "response_header", "times")  # fmt: skip
 
     def __init__(
@@ -88,7 +82,7 @@ class Route:
         self.failed: Callable[[Any, RequestContext, BrokerError], Response | None] | None = getattr(handler, "failed", None)
         if not authorizer.allows_all:
             self.call = Guard(request, version, self.call, self.failed, handler.resources, authorizer).call  # type: ignore[attr-defined]
-        self.record_holders: Callable[[Any], Sequence[Holder]] | None = getattr(handler, "record_holders", None)
+        self.release_records: Callable[[Any], int] | None = getattr(handler, "release_records", None)
         self.overlaps: bool = getattr(handler, "overlaps", False)
         self.is_answered: Callable[[Any], bool] = getattr(handler, "is_answered", _always)
         self.is_exempt: Callable[[Any], bool] = getattr(handler, "is_exempt", _never)

@@ -129,9 +129,8 @@ class Connection(Admission):
         except Exception as error:
             response = self._failed(error, route, request, context)
         held = len(frame)
-        for holder in () if route.record_holders is None else route.record_holders(request):
-            held -= len(holder.records or b"")
-            holder.records = b""  # the view of the frame ends here
+        if route.release_records is not None:
+            held -= route.release_records(request)  # the views of the frame end here
         if begun is None and response.__class__ is EncodedResponse:
             self._put(response.parts, response.size)
         else:
