@@ -16,6 +16,7 @@ from txbroker.api.authorization import AllowAll
 from txbroker.api.request_context import Session
 from txbroker.api.resources import CLUSTER_NAME, AclOperation, AclResource
 from txbroker.errors import ErrorCode
+from txbroker.wire.codec import decode
 from txbroker.wire.messages import (
     add_offsets_to_txn,
     add_partitions_to_txn,
@@ -41,6 +42,7 @@ from txbroker.wire.messages import (
     describe_transactions,
     describe_user_scram_credentials,
     end_txn,
+    fetch,
     find_coordinator,
     heartbeat,
     incremental_alter_configs,
@@ -59,7 +61,7 @@ from txbroker.wire.messages import (
     sync_group,
     txn_offset_commit,
     write_txn_markers,
-)  # fmt: skip
+)
 from txbroker.wire.records import Record, build
 from txbroker.wire.schema import Request, Struct
 
@@ -244,6 +246,59 @@ def test_a_topic_that_is_named_by_id_is_denied_without_its_name(broker: Guarded)
     wanted = delete_topics.DeleteTopicsRequest(topics=states, timeout_ms=1)
     results = broker.ask(wanted, 6, has(AclOperation.DELETE, TOPIC, DENIED), has(AclOperation.DELETE, CLUSTER)).responses
     assert [(each.name, each.error_code) for each in results] == [(None, NO_TOPIC), (None, ErrorCode.UNKNOWN_TOPIC_ID)]
+
+
+def fetched(version: int, session_id: int = 0, epoch: int = -1, *, more: bool = True, replica: int = -1) -> fetch.FetchRequest:
+    by_id = version >= 13
+    topics = [
+        fetch.FetchTopic(
+            topic="" if by_id else name, topic_id=topic_id if by_id else bytes(16),
+            partitions=[fetch.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1000)],
+        )
+        for name, topic_id in zip(frames.TOPICS, frames.TOPIC_IDS, strict=True)
+    ]  # fmt: skip
+    return fetch.FetchRequest(
+        replica_id=replica, max_wait_ms=0, min_bytes=0, max_bytes=10_000, session_id=session_id, session_epoch=epoch,
+        topics=topics if more else [],
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("version", [12, 13])
+def test_partitions_of_a_fetch_are_denied_also_in_a_session(broker: Guarded, version: int) -> None:
+    rule = has(AclOperation.READ, TOPIC, DENIED)
+    assert codes(broker.ask(fetched(version), version, rule)) == [0, 0, NO_TOPIC, 0]
+    assert NO_TOPIC not in codes(broker.ask(fetched(version), version))
+    first = broker.ask(fetched(version, epoch=0), version, rule)
+    assert codes(first) == [0, 0, NO_TOPIC, 0] and first.session_id, "the session is made all the same"
+    again = broker.ask(fetched(version, first.session_id, 1, more=False), version, rule)
+    assert NO_TOPIC in codes(again), "the request does not name it any more"
+    assert not any(codes(broker.ask(fetched(version, first.session_id, 2, more=False), version)))
+
+
+def test_the_fetch_of_a_replica_needs_the_cluster(broker: Guarded) -> None:
+    rule = has(AclOperation.CLUSTER_ACTION, CLUSTER)
+    assert codes(broker.ask(fetched(12, replica=7), 12, rule)) == [0, *[NO_TOPIC] * 3]
+    assert NO_TOPIC not in codes(broker.ask(fetched(12, replica=7), 12, has(AclOperation.READ, TOPIC, DENIED)))
+    assert NO_TOPIC not in codes(broker.ask(fetched(12), 12, rule)), "a consumer does not"
+
+
+def test_a_fetch_that_waits_is_checked_again_when_records_come(broker: Guarded) -> None:
+    broker.rules.denied = set()
+    connection, _ = broker._connect()
+    ends = broker.ask(list_offsets.ListOffsetsRequest(replica_id=-1, topics=[list_offsets.ListOffsetsTopic(
+        name=DENIED, partitions=[list_offsets.ListOffsetsPartition(partition_index=0, timestamp=-1)])]), 7)  # fmt: skip
+    request = fetched(12)
+    request.topics = [topic for topic in request.topics if topic.topic == DENIED]
+    request.topics[0].partitions[0].fetch_offset = ends.topics[0].partitions[0].offset
+    request.max_wait_ms, request.min_bytes = 600_000, 1
+    assert connection.frame_received(memoryview(bytearray(broker.frame(request, 12)[2][4:])))
+    assert connection.in_flight == 1
+    data = [produce.PartitionProduceData(index=0, records=build([Record(0, 1_700_000_000_000, b"k", b"v")]))]
+    sent = produce.ProduceRequest(acks=1, timeout_ms=1000, topic_data=[produce.TopicProduceData(name=DENIED, partition_data=data)])
+    assert codes(broker.ask(sent, 9, has(AclOperation.READ, TOPIC, DENIED))) == [0]
+    output = b"".join(part if isinstance(part, bytes) else part.read() for part in connection.take_output())  # type: ignore[union-attr]
+    answer = decode(fetch.FetchResponse, 12, output[9:])
+    assert codes(answer) == [0, NO_TOPIC] and not answer.responses[0].partitions[0].records
 
 
 def test_a_denied_produce_without_a_response_closes_the_connection(broker: Guarded) -> None:

@@ -49,7 +49,7 @@ class FetchHandler:
     """Reads, and parks requests that have fewer than min.bytes."""
 
     request: type[Request] = FetchRequest
-    resources = staticmethod(in_place)
+    resources = staticmethod(in_place)  # a session has more partitions than the request: `Fetch` asks for each that it reads
     overlaps = True
 
     def __init__(

@@ -196,19 +196,20 @@ class PartitionReader:
             item.counts.failed_fetch_requests += 1
         leader = None
         if error.code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH) and version >= CURRENT_LEADER_VERSION:
-            current = self._leaders.of(*self._name(item))
+            current = self._leaders.of(*self.name(item))
             leader = LeaderIdAndEpoch(leader_id=current.leader_id, leader_epoch=current.leader_epoch)
         return UnusualRead(error_code=error.code, leader=leader)
 
     def _report_corrupt(self, item: FetchItem, error: BrokerError) -> None:
         """Log it, the first, second, fourth, eighth time: clients repeat the fetch."""
-        key = self._name(item)
+        key = self.name(item)
         self._corrupt[key] += 1
         times = self._corrupt[key]
         if times & (times - 1) == 0:
             what = f"{error.message}; `txbroker log verify` shows the damage, `txbroker log repair` removes it"
             logger.error("%s cannot be read from offset %d on (%s so far): %s", key, item.fetch_offset, amount(times, "time"), what)
 
-    def _name(self, item: FetchItem) -> TopicPartition:
+    def name(self, item: FetchItem) -> TopicPartition:
+        """Its partition; the topic is "" if it has an unknown id."""
         topic = (self._replicas.topic_name(item.topic_id) or "") if item.is_by_id else item.topic
         return TopicPartition(topic, item.partition)

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import NamedTuple
 
+from txbroker.api.authorization import denial
 from txbroker.api.fetch_client import FetchClient
 from txbroker.api.fetch_item import FetchItem, PartitionRead
 from txbroker.api.fetch_partition import ZSTD_VERSION, PartitionReader
@@ -25,6 +26,7 @@ from txbroker.api.fetch_response import FetchAnswers, Fetched
 from txbroker.api.fetch_sessions import FetchPlan, FetchSession, FetchSessions
 from txbroker.api.parking import ParkedRequest
 from txbroker.api.request_context import RequestContext
+from txbroker.api.resources import AclOperation, AclResource
 from txbroker.client_quotas.quotas import ClientQuotas
 from txbroker.cluster.partition import CONSUMER, Isolation
 from txbroker.errors import BrokerError
@@ -106,8 +108,11 @@ class Fetch(ParkedRequest[Fetched]):
         whole_first_batch = version > HARD_LIMIT_VERSION
         reads = self._reads = {}
         is_urgent = False
+        is_checked = self._context.is_checked
         for item in items:
             try:
+                if is_checked:
+                    self._authorize(item)
                 if version < ZSTD_VERSION:
                     partitions.check_codec(item)
                 read = partitions.read(item, left, whole_first_batch, client)
@@ -126,6 +131,16 @@ class Fetch(ParkedRequest[Fetched]):
             client.reads_again = True
         self._bytes = limit - left
         return is_urgent or self._bytes >= self._min_bytes
+
+    def _authorize(self, item: FetchItem) -> None:
+        """TOPIC_AUTHORIZATION_FAILED if the client may not read this; a replica needs the cluster. An unknown id is no topic's."""
+        name = self._parts.partitions.name(item).topic
+        if self._client.replica >= 0:
+            may = self._context.may(AclOperation.CLUSTER_ACTION, AclResource.CLUSTER)
+        else:
+            may = not name or self._context.may(AclOperation.READ, AclResource.TOPIC, name)
+        if not may:
+            raise denial(AclResource.TOPIC)
 
     def _has_news(self, session: FetchSession, item: FetchItem, read: PartitionRead) -> bool:
         """Whether the session must read the item again even if it is not named and does not move. From now on its moves are noted."""
@@ -163,6 +178,8 @@ class Fetch(ParkedRequest[Fetched]):
         is_urgent = False
         for item in moved:
             try:
+                if self._context.is_checked:
+                    self._authorize(item)
                 read = partitions.read_moved(item, self._limit, whole_first_batch, client, purgatory.checks)
             except BrokerError:
                 return self.read()
