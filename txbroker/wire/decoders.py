@@ -1,7 +1,7 @@
 """Generates the function that decodes one message class in one version.
 
-What makes it fast: runs of fixed-size fields, and the length that follows them, are read by one `unpack_from`; the one-byte
-case of an unsigned varint is inline; objects are created without calling `__init__`; tagged fields are handled apart.
+What makes it fast: runs of fixed-size fields, and the length that follows them, are read by one `unpack_from`; unsigned varints of
+one or two bytes are inline; objects are created without calling `__init__`; tagged fields are handled apart.
 What makes it safe: every length is checked against the frame before it is used, every array count against the smallest size of
 its elements and against a limit of elements for the whole message.
 """
@@ -84,7 +84,10 @@ class _Decoder:
             return n
         self.byte(n)
         with self.source.block(f"if {n} > 127:"):
-            self.source(f"{n}, p = uvarint(b, p - 1)")
+            with self.source.block("if b[p] < 128:"):  # two bytes: records, usually
+                self.source(f"{n} += (b[p] << 7) - 128; p += 1")
+            with self.source.block("else:"):
+                self.source(f"{n}, p = uvarint(b, p - 1)")
         self.source(f"{n} -= 1")
         return n
 
