@@ -9,9 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.api.responses import frame
-from txbroker.api.encoded.encoded_response import EncodedResponse
 from txbroker.api.encoded.fetch_response import FetchResponses
-from txbroker.api.encoded.produce_response import PARTITIONS_MAX, ProduceResponses, success
+from txbroker.api.encoded.produce_response import ProduceResponses, success
 from txbroker.api.fetch_item import FetchItem, PartitionRead, UnusualRead
 from txbroker.api.fetch_response import partition_data
 from txbroker.log.log_results import AbortedTransaction, Appended, EpochEnd
@@ -19,7 +18,7 @@ from txbroker.log.region import Region
 from txbroker.wire.codec import encode_bytes
 from txbroker.wire.headers import response_header_version, response_prefix
 from txbroker.wire.messages.fetch import FetchableTopicResponse, FetchPartition, FetchRequest, FetchResponse, PartitionData
-from txbroker.wire.messages.produce import ProduceRequest, ProduceResponse, TopicProduceData, TopicProduceResponse
+from txbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData, TopicProduceResponse
 from txbroker.wire.schema import Request, Response
 
 IDS = [bytes(16), bytes(range(16))]
@@ -32,37 +31,53 @@ indexes = st.integers(0, 3)
 SHARED = ProduceResponses()  # its templates are made once
 
 
+def produced(requested: list[tuple[str, bytes, list[tuple[int, int, int, int]]]]) -> list[Any]:
+    """The results of a request by topic and partition, as the handler has them."""
+    return [
+        (
+            TopicProduceData(name=name, topic_id=topic_id, partition_data=[]),
+            [
+                (PartitionProduceData(index=index, records=None), (None, Appended(first, first, time, start)))
+                for index, first, time, start in results
+            ],
+        )
+        for name, topic_id, results in requested
+    ]
+
+
 def encoded(request: type[Request], version: int, correlation_id: int, response: Response) -> bytes:
     body = encode_bytes(response, version)
     return response_prefix(response_header_version(request, version), len(body), correlation_id) + body
 
 
+RESULTS = st.tuples(indexes, offsets, int64, int64)
+TOPICS = st.tuples(topics, ids, st.lists(RESULTS, max_size=3) | st.lists(RESULTS, min_size=62, max_size=66))
+
+
 @settings(max_examples=200)
-@given(st.lists(st.tuples(st.integers(0, 13), int32, topics, ids, indexes, offsets, int64, int64), max_size=6))
-def test_produce(requested: list[tuple[int, int, str, bytes, int, int, int, int]]) -> None:
-    responses = ProduceResponses()
-    for version, correlation_id, name, topic_id, index, first, time, start in requested:
-        data = TopicProduceData(name=name, topic_id=topic_id, partition_data=[])
-        made = responses.encoded(version, correlation_id, data, index, Appended(first, first, time, start))
-        if version < 5 or first < 0:  # -1: a duplicate that needs an error code
-            assert made is None
-            continue
-        assert made is not None
-        topic = TopicProduceResponse(name=name, topic_id=topic_id, partition_responses=[success(index, first, time, start)])
-        assert frame(made) == encoded(ProduceRequest, version, correlation_id, ProduceResponse(responses=[topic]))
-
-
-@given(st.integers(0, 13), topics, ids, st.lists(st.tuples(indexes, offsets, int64, int64), min_size=2, max_size=PARTITIONS_MAX + 2))
-def test_produce_to_several_partitions(version: int, name: str, topic_id: bytes, results: list[tuple[int, int, int, int]]) -> None:
-    data = TopicProduceData(name=name, topic_id=topic_id, partition_data=[])
-    appended = [(index, Appended(first, first, time, start)) for index, first, time, start in results]
-    made = SHARED.encoded_partitions(version, 7, data, appended)
-    if version < 5 or len(results) > PARTITIONS_MAX or any(first < 0 for _, first, _, _ in results):
+@given(st.integers(0, 13), int32, st.lists(TOPICS, max_size=4))
+def test_produce(version: int, correlation_id: int, requested: list[tuple[str, bytes, list[tuple[int, int, int, int]]]]) -> None:
+    made = SHARED.encoded(version, correlation_id, produced(requested))
+    if version < 5 or any(first < 0 for _, _, results in requested for _, first, _, _ in results):
+        # A duplicate of unknown offsets needs an error code.
         assert made is None
         return
     assert made is not None
-    topic = TopicProduceResponse(name=name, topic_id=topic_id, partition_responses=[success(*result) for result in results])
-    assert frame(made) == encoded(ProduceRequest, version, 7, ProduceResponse(responses=[topic]))
+    answers = [
+        TopicProduceResponse(name=name, topic_id=topic_id, partition_responses=[success(*result) for result in results])
+        for name, topic_id, results in requested
+    ]
+    assert frame(made) == encoded(ProduceRequest, version, correlation_id, ProduceResponse(responses=answers))
+
+
+def test_produce_to_many_topics() -> None:
+    requested = [(f"topic-{number}", bytes([number]) * 16, [(number, number, -1, 0)]) for number in range(200)]
+    for version in range(5, 14):
+        made = SHARED.encoded(version, 7, produced(requested))
+        assert made is not None
+        answers = [TopicProduceResponse(name=name, topic_id=topic_id, partition_responses=[success(*result) for result in results])
+                   for name, topic_id, results in requested]
+        assert frame(made) == encoded(ProduceRequest, version, 7, ProduceResponse(responses=answers))
 
 
 READS = st.tuples(topics, ids, indexes, st.one_of(st.integers(0, 300), st.integers(16_380, 16_390)), st.tuples(int64, int64, int64))
@@ -159,11 +174,3 @@ def test_what_is_unusual_is_not_encoded() -> None:
     for read in (UnusualRead(error_code=6), UnusualRead(preferred_replica=3), UnusualRead(diverging=EpochEnd(1, 2)),
                  PartitionRead(1, 1, 0, aborted=aborted)):
         assert responses.encoded(12, 1, 0, {item: read}) is None
-
-
-def test_memory_does_not_grow_with_partitions() -> None:
-    responses = ProduceResponses()
-    data = TopicProduceData(name="t", topic_id=IDS[1], partition_data=[])
-    made: list[Any] = [responses.encoded(13, 1, data, index, Appended(0, 0, -1, 0)) for index in range(1000)]
-    assert all(isinstance(one, EncodedResponse) for one in made)
-    assert len(responses._templates) == 1

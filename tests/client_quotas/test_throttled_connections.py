@@ -23,6 +23,7 @@ from txbroker.client_quotas.quotas import ClientQuotas
 from txbroker.cluster.node_paths import Entity
 from txbroker.connection import Connection
 from txbroker.errors import ErrorCode
+from txbroker.log.log_results import Appended
 from txbroker.names import NULL_TOPIC_ID
 from txbroker.wire.codec import decode, encode_bytes
 from txbroker.wire.headers import request_prefix
@@ -151,8 +152,8 @@ def test_a_pause_ends_with_its_connection() -> None:
 @pytest.mark.parametrize("version", range(NUMBERS_VERSION, ProduceRequest.versions.high + 1))
 def test_the_throttle_time_of_an_encoded_produce_response(version: int) -> None:
     topic = TopicProduceData(name="topic", topic_id=TOPIC_ID, partition_data=[])
-    appended: Any = type("Appended", (), {"first_offset": 5, "append_time_ms": 6, "log_start_offset": 7})
-    plain = ProduceResponses().encoded(version, 1, topic, 3, appended)
+    appended = Appended(5, 5, 6, 7)
+    plain = ProduceResponses().encoded(version, 1, [(topic, [(PartitionProduceData(index=3, records=None), (None, appended))])])
     expected = message(plain, ProduceRequest, version)
     expected.throttle_time_ms = 987654
     assert message(with_throttle_time(plain, 987654, 0, flexible=version in ProduceRequest.flexible), ProduceRequest, version) == expected

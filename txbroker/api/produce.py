@@ -107,55 +107,35 @@ class ProduceHandler:
         transactional_id = request.transactional_id
         now_ms = self._now_ms()
         all_in_sync = acks == ACKS_ALL
-        topics = request.topic_data
-        if acks and len(topics) == 1 and len(topics[0].partition_data) == 1:
-            topic = topics[0]
-            data = topic.partition_data[0]
-            try:
-                outcome = partition, appended = self._append(topic, data, all_in_sync, now_ms, context, transactional_id)
-            except BrokerError as error:
-                return self._answer(request, [(topic, [(data, self._count_failure(topic, data, error, context))])], context)
-            except Unverified as unverified:
-                return self._answer(request, [(topic, [(data, unverified)])], context)
-            if partition.acknowledged(appended.last_offset, all_in_sync=all_in_sync):
-                encoded = self._responses.encoded(context.api_version, context.correlation_id, topic, data.index, appended)
-                if encoded is not None:
-                    return encoded
-            return self._answer(request, [(topic, [(data, outcome)])], context)
-        outcomes: list[tuple[TopicProduceData, list[tuple[PartitionProduceData, _Tried]]]] = []
-        for topic in topics:
-            attempt = self._outcome
-            tried = [(data, attempt(topic, data, all_in_sync, now_ms, context, transactional_id)) for data in topic.partition_data]
+        done = acks != 0  # and may be answered
+        outcomes: list[tuple[TopicProduceData, list[tuple[PartitionProduceData, Any]]]] = []
+        for topic in request.topic_data:
+            tried: list[tuple[PartitionProduceData, _Tried]] = []
             outcomes.append((topic, tried))
-        if acks and len(outcomes) == 1:
-            encoded = self._encoded(*outcomes[0], all_in_sync, context)
+            for data in topic.partition_data:
+                outcome: _Tried
+                try:
+                    outcome = partition, appended = self._append(topic, data, all_in_sync, now_ms, context, transactional_id)
+                    if partition.high_watermark <= appended.last_offset and not partition.acknowledged(appended.last_offset, all_in_sync):
+                        done = False
+                except BrokerError as error:
+                    outcome = self._count_failure(topic, data, error, context)
+                    done = False
+                except Unverified as unverified:
+                    outcome = unverified.with_traceback(None)  # its frames refer to the bytes of the request
+                    done = False
+                tried.append((data, outcome))
+        if done:
+            encoded = self._responses.encoded(context.api_version, context.correlation_id, outcomes)
             if encoded is not None:
                 return encoded
         if acks or transactional_id is not None:
             return self._answer(request, outcomes, context)
-        for topic, partitions in outcomes:
-            for data, result in partitions:
+        for topic, tried in outcomes:
+            for data, result in tried:
                 if isinstance(result, BrokerError):
                     raise self._unanswered.failed(result, self._failed_directory(topic, data, result, context))
         return None
-
-    def _encoded(
-        self,
-        topic: TopicProduceData,
-        partitions: Sequence[tuple[PartitionProduceData, _Tried]],
-        all_in_sync: bool,
-        context: RequestContext,
-    ) -> EncodedResponse | None:
-        """The response if every partition of the request has its records, and they may be acknowledged."""
-        results: list[tuple[int, Appended]] = []
-        for data, outcome in partitions:
-            if not isinstance(outcome, tuple):
-                return None
-            partition, appended = outcome
-            if not partition.acknowledged(appended.last_offset, all_in_sync=all_in_sync):
-                return None
-            results.append((data.index, appended))
-        return self._responses.encoded_partitions(context.api_version, context.correlation_id, topic, results)
 
     def _append(
         self,
@@ -164,44 +144,33 @@ class ProduceHandler:
         all_in_sync: bool,
         now_ms: int,
         context: RequestContext,
-        transactional_id: str | None = None,
+        transactional_id: str | None,
         verified: bool = False,
     ) -> tuple[Partition, Appended]:
         """Append to one partition; BrokerError, Unverified."""
         version = context.api_version
-        partition = self._partition(topic, data, context)
-        records = _checked(data.records, version)  # type: ignore[arg-type]  # decoded records are views of the frame
+        try:
+            if version >= TOPIC_ID_VERSION:
+                partition = self._replicas.get_by_id(topic.topic_id, data.index)
+            else:
+                partition = self._replicas.get(topic.name, data.index)
+        except BrokerError:
+            _check_topic(self._topic_name(topic, version), context)
+            raise
+        if partition.topic_partition[0] in INTERNAL_TOPICS:
+            _check_topic(partition.topic_partition.topic, context)
+        records: Any = data.records  # decoded records are views of the frame
+        if version < ZSTD_VERSION or records is None or len(records) <= _ATTRIBUTES_POSITION or records[_MAGIC_POSITION] != _MAGIC:
+            _check_form(records, version)
         if partition.log.config.txbroker_mirror_source:
             return partition, _append_copied(partition, records, all_in_sync, now_ms, context)
         if records[_ATTRIBUTES_POSITION] & _TRANSACTIONAL and records[_MAGIC_POSITION] == _MAGIC and not verified:
             self._verification.check(partition, records, transactional_id, version)
-        return partition, partition.append(records, now_ms, all_in_sync=all_in_sync)
+        return partition, partition.append(records, now_ms, all_in_sync)
 
-    def _partition(self, topic: TopicProduceData, data: PartitionProduceData, context: RequestContext) -> Partition:
-        """The partition that a request names; BrokerError."""
-        by_id = context.api_version >= TOPIC_ID_VERSION
-        replicas = self._replicas
-        name = replicas.topic_name(topic.topic_id) if by_id else topic.name
-        if name in INTERNAL_TOPICS and context.client_id != INTERNAL_CLIENT_ID:
-            raise BrokerError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"only the broker writes to {name}")
-        return replicas.get_by_id(topic.topic_id, data.index) if by_id else replicas.get(topic.name, data.index)
-
-    def _outcome(
-        self,
-        topic: TopicProduceData,
-        data: PartitionProduceData,
-        all_in_sync: bool,
-        now_ms: int,
-        context: RequestContext,
-        transactional_id: str | None = None,
-    ) -> _Tried:
-        """Append to one partition, or count the failure."""
-        try:
-            return self._append(topic, data, all_in_sync, now_ms, context, transactional_id)
-        except BrokerError as error:
-            return self._count_failure(topic, data, error, context)
-        except Unverified as unverified:
-            return unverified.with_traceback(None)  # its frames refer to the bytes of the request
+    def _topic_name(self, topic: TopicProduceData | TopicProduceResponse, version: int) -> str | None:
+        """The topic that a request names; None for an unknown id."""
+        return self._replicas.topic_name(topic.topic_id) if version >= TOPIC_ID_VERSION else topic.name
 
     def _count_failure(
         self, topic: TopicProduceData, data: PartitionProduceData, error: BrokerError, context: RequestContext
@@ -215,18 +184,14 @@ class ProduceHandler:
             elif error.code not in _NO_FAILURES:
                 partition.counts.failed_produce_requests += 1
         elif error.code in PASSING:
-            by_id = context.api_version >= TOPIC_ID_VERSION
-            name = (self._replicas.topic_name(topic.topic_id) or topic.topic_id) if by_id else topic.name
+            name = self._topic_name(topic, context.api_version) or topic.topic_id
             records: Any = data.records or b""
             self._replicas.refused.refuse(name, data.index, records, error.code)
         # Its frames refer to the error and to the bytes of the request, which would stay in memory until the next garbage collection.
         return error.with_traceback(None)
 
     def _find(self, topic: TopicProduceData, data: PartitionProduceData, context: RequestContext) -> Partition | None:
-        name = topic.name
-        if context.api_version >= TOPIC_ID_VERSION:
-            name = self._replicas.topic_name(topic.topic_id) or ""
-        return self._replicas.find(name, data.index)
+        return self._replicas.find(self._topic_name(topic, context.api_version) or "", data.index)
 
     def _failed_directory(self, topic: TopicProduceData, data: PartitionProduceData, error: BrokerError, context: RequestContext) -> str:
         """The log directory of a partition to which nothing can be appended; "" if that is not the reason."""
@@ -290,7 +255,7 @@ class ProduceHandler:
             try:
                 if verified.error is not None:
                     raise verified.error
-                outcome = self._append(topic, data, all_in_sync, self._now_ms(), context, verified=True)
+                outcome = self._append(topic, data, all_in_sync, self._now_ms(), context, None, verified=True)
             except BrokerError as error:
                 outcome = self._count_failure(topic, data, error, context)
             responses.append(answers.add(index, outcome))
@@ -306,7 +271,7 @@ class ProduceHandler:
         for topic in response.responses:
             for answer in topic.partition_responses:
                 if answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
-                    named = self._replicas.topic_name(topic.topic_id) if context.api_version >= TOPIC_ID_VERSION else topic.name
+                    named = self._topic_name(topic, context.api_version)
                     leader = self._leaders.of(named or "", answer.index)
                     answer.current_leader = LeaderIdAndEpoch(leader_id=leader.leader_id, leader_epoch=leader.leader_epoch)
                     leaders.add(leader.leader_id)
@@ -370,18 +335,22 @@ def _append_copied(partition: Partition, records: memoryview, all_in_sync: bool,
     return appended
 
 
-def _checked(records: memoryview | None, version: int) -> memoryview:
-    """The records of a partition, if this version may have them; BrokerError."""
+def _check_topic(name: str | None, context: RequestContext) -> None:
+    """INVALID_TOPIC_EXCEPTION for a topic to which this client may not write."""
+    if name in INTERNAL_TOPICS and context.client_id != INTERNAL_CLIENT_ID:
+        raise BrokerError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"only the broker writes to {name}")
+
+
+def _check_form(records: memoryview | None, version: int) -> None:
+    """BrokerError if this version may not have these records for a partition."""
     if records is None or len(records) <= _ATTRIBUTES_POSITION:
         raise BrokerError(ErrorCode.INVALID_RECORD, "a produce request must contain a record batch for each of its partitions")
     magic, attributes = records[_MAGIC_POSITION], records[_ATTRIBUTES_POSITION]
     if magic != _MAGIC:
         if version >= BATCH_VERSION and magic < _MAGIC:
             raise BrokerError(ErrorCode.INVALID_RECORD, f"Produce v{version} takes record batches of format v2 only")
-        return records
-    if version < ZSTD_VERSION and attributes & _CODEC == _ZSTD:
+    elif version < ZSTD_VERSION and attributes & _CODEC == _ZSTD:
         raise BrokerError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce v{ZSTD_VERSION}, this is v{version}")
-    return records
 
 
 def _is_transactional(records: Any) -> bool:

@@ -288,7 +288,7 @@ class Partition(LocalReplica):
 
     # Waiting appends
 
-    def acknowledged(self, last_offset: int, *, all_in_sync: bool = True) -> bool:
+    def acknowledged(self, last_offset: int, all_in_sync: bool = True) -> bool:
         """Whether every in-sync replica (else only this one) has the record at `last_offset`, synced where flush.messages requires it."""
         return self.high_watermark > last_offset or (not all_in_sync and self.log.settled_end > last_offset)
 

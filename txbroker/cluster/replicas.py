@@ -133,10 +133,10 @@ class Replicas:
 
     def get_by_id(self, topic_id: bytes, partition: int) -> Partition:
         """As `get`. UNKNOWN_TOPIC_ID; INCONSISTENT_TOPIC_ID if the log here belongs to an earlier topic of the same name."""
-        name = self.topic_name(topic_id)
+        name = self._topic_names.get(topic_id) or self.topic_name(topic_id)
         if name is None:
             raise BrokerError(ErrorCode.UNKNOWN_TOPIC_ID)
-        found = self.get(name, partition)
+        found = self._partitions.get((name, partition)) or self.get(name, partition)
         if found.log.topic_id not in (topic_id, NULL_TOPIC_ID):
             raise BrokerError(ErrorCode.INCONSISTENT_TOPIC_ID, f"the log of {name}-{partition} belongs to an earlier topic of this name")
         return found

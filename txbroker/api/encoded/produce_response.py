@@ -1,4 +1,4 @@
-"""Responses to produces to one topic that succeeded: nearly all responses of a busy broker, alike but for their offsets."""
+"""Responses to produces that succeeded in all partitions: nearly all responses of a busy broker, alike but for their offsets."""
 
 from __future__ import annotations
 
@@ -7,16 +7,13 @@ from typing import Any
 
 from txbroker.api.encoded.encoded_response import EncodedResponse
 from txbroker.log.log_results import Appended
-from txbroker.wire import template
+from txbroker.wire import topic_lists
 from txbroker.wire.messages.produce import PartitionProduceResponse, ProduceRequest, ProduceResponse, TopicProduceData, TopicProduceResponse
-from txbroker.wire.template import Template
+from txbroker.wire.topic_lists import TopicListTemplate
 
 NUMBERS_VERSION = 5  # from here on the base offset, the append time and the log start offset are side by side
 
-# There is a template for each number of partitions up to this one.
-PARTITIONS_MAX = 16
-
-_PARTITION_FIELDS = ("i", "qqq")
+_PARTITION = ("i", "qqq")
 
 
 def success(index: int, base_offset: int, log_append_time_ms: int, log_start_offset: int) -> PartitionProduceResponse:
@@ -30,78 +27,45 @@ def success(index: int, base_offset: int, log_append_time_ms: int, log_start_off
     )
 
 
-def _response(numbers: Sequence[int]) -> ProduceResponse:
-    """`numbers`: four for each partition."""
-    partitions = [success(*numbers[at : at + 4]) for at in range(0, len(numbers), 4)]
-    return ProduceResponse(
-        responses=[TopicProduceResponse(name=template.TOPIC_NAME, topic_id=template.TOPIC_ID, partition_responses=partitions)]
+def _response(head: Sequence[int], numbers: Sequence[int], topics: int, partitions: int) -> ProduceResponse:
+    topic = TopicProduceResponse(
+        name=topic_lists.TOPIC_NAME, topic_id=topic_lists.TOPIC_ID, partition_responses=[success(*numbers)] * partitions
     )
-
-
-def _make(version: int, partitions: int) -> Template:
-    return Template(ProduceRequest, version, ("topic", *_PARTITION_FIELDS * partitions), _response)
+    return ProduceResponse(responses=[topic] * topics)
 
 
 class ProduceResponses:
-    """Encoded responses, from one template per version and number of partitions."""
+    """Encoded responses, from one template per version."""
 
     def __init__(self) -> None:
-        self._templates: dict[int, Template] = {}  # for one partition
-        self._several: dict[tuple[int, int], Template] = {}
+        self._templates: dict[int, TopicListTemplate] = {}
 
-    def _template(self, version: int) -> Template | None:
-        """None for a version without all of the fields."""
-        made = self._templates.get(version)
-        if made is None and version >= NUMBERS_VERSION:
-            made = self._templates[version] = _make(version, 1)
-        return made
-
-    def encoded(self, version: int, correlation_id: int, topic: TopicProduceData, index: int, appended: Appended) -> EncodedResponse | None:
-        """The response; None for a version without all of the fields, and for a duplicate of unknown offsets."""
-        made = self._templates.get(version) or self._template(version)
-        if made is None or appended.first_offset < 0:
-            return None
-        name = topic.name.encode() if made.by_name else topic.topic_id
-        pack, size, (start, before_index, before_offsets, end) = made.layouts[len(name)]
-        frame = pack(
-            size,
-            correlation_id,
-            start,
-            name,
-            before_index,
-            index,
-            before_offsets,
-            appended.first_offset,
-            appended.append_time_ms,
-            appended.log_start_offset,
-            end,
-        )
-        return EncodedResponse([frame], size + 4)
-
-    def encoded_partitions(
-        self, version: int, correlation_id: int, topic: TopicProduceData, results: Sequence[tuple[int, Appended]]
+    def encoded(
+        self, version: int, correlation_id: int, topics: Sequence[tuple[TopicProduceData, Sequence[tuple[Any, tuple[Any, Appended]]]]]
     ) -> EncodedResponse | None:
-        """The response to a request for several partitions, by their indexes; None as `encoded`, and for more than PARTITIONS_MAX."""
-        partitions = len(results)
-        made = self._several.get((version, partitions))
-        if made is None:
-            if version < NUMBERS_VERSION or partitions > PARTITIONS_MAX:
-                return None
-            made = self._several[version, partitions] = _make(version, partitions)
-        name = topic.name.encode() if made.by_name else topic.topic_id
-        pack, size, (start, *between, end) = made.layouts[len(name)]
-        values: list[Any] = [size, correlation_id, start, name]
-        fixed = iter(between)
-        for index, appended in results:
-            if appended.first_offset < 0:
-                return None
-            values += (
-                next(fixed),
-                index,
-                next(fixed),
-                appended.first_offset,
-                appended.append_time_ms,
-                appended.log_start_offset,
-            )
-        return EncodedResponse([pack(*values, end)], size + 4)
+        """The response to a request whose partitions all took their records. `topics`: with the results of their partitions, each after
+        the part of the request with its index, and beside anything.
 
+        None for a version without all of the fields, and for a duplicate of unknown offsets.
+        """
+        template = self._templates.get(version)
+        if template is None:
+            if version < NUMBERS_VERSION:
+                return None
+            template = self._templates[version] = TopicListTemplate(ProduceRequest, version, (), _PARTITION, _response)
+        pack = template.pack_partition
+        after_index, after_numbers = template.partition_fixed
+        by_name, one = template.by_name, template.count_of_one
+        parts = [one if len(topics) == 1 else template.count(len(topics))]
+        for topic, partitions in topics:
+            parts.append(template.topic(topic.name) if by_name else topic.topic_id)
+            parts.append(one if len(partitions) == 1 else template.count(len(partitions)))
+            for data, (_, (first_offset, _, append_time_ms, log_start_offset, _)) in partitions:
+                if first_offset < 0:
+                    return None
+                parts.append(pack(data.index, after_index, first_offset, append_time_ms, log_start_offset, after_numbers))
+            parts.append(template.topic_end)
+        parts.append(template.end)
+        body = b"".join(parts)
+        size = template.head_bytes + len(body)
+        return EncodedResponse([template.pack_head(size, correlation_id, *template.head_fixed) + body], size + 4)
