@@ -8,8 +8,7 @@ from typing import Any
 from simulation.bugs.patching import Patch
 from txbroker.cluster.partition import Partition
 from txbroker.cluster.replica_fetcher import ReplicaFetcher
-from txbroker.log import leader_epochs, producer_recovery, producers
-from txbroker.log import log as log_module
+from txbroker.log import appending, leader_epochs, producer_recovery, producers
 from txbroker.log.checkpoints import parse_lines
 from txbroker.log.leader_epochs import LeaderEpochs
 from txbroker.log.local_log import LocalLog
@@ -33,7 +32,7 @@ def follower_forgets_producers() -> list[Patch]:
 
     def replay_batch(*_: Any) -> None: ...
 
-    return [Patch(log_module, "replay_batch", replay_batch)]
+    return [Patch(appending, "replay_batch", replay_batch)]
 
 
 def five_batches_known() -> list[Patch]:

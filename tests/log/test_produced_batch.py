@@ -18,8 +18,7 @@ from tests.support.compressed_forms import Form, forms
 from tests.support.fakes.disk_path import DiskPath
 from tests.support.fakes.faulty_disk import WRITES, FaultyDisk
 from txbroker.errors import BrokerError, StorageError
-from txbroker.log import log as log_module
-from txbroker.log import produced_batch
+from txbroker.log import appending, produced_batch
 from txbroker.log.index_file import PENDING_BYTES_MAX
 from txbroker.log.log import Log
 from txbroker.log.log_config import LogConfig
@@ -172,7 +171,7 @@ def test_the_results_are_those_of_the_readable_way(
             found = []
             for log, way in zip(logs, ways, strict=True):
                 records = made(kind, log)
-                with patch.object(log_module, "prepare", way):
+                with patch.object(appending, "prepare", way):
                     found.append((result(log, records, now_ms), log.log_end_offset, producers(log)))
             assert found[1:] == found[:1] * len(MODULES)
     readable, *others = logs

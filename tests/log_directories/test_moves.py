@@ -11,7 +11,7 @@ from tests.log_directories.support import NOW, T0, T1, U0, DirectoryHarness, app
 from tests.support.fakes.disk_path import DiskPath
 from tests.support.fakes.worker import Worker
 from txbroker.errors import BrokerError, ErrorCode, StorageError
-from txbroker.log import log as log_module
+from txbroker.log import appending
 from txbroker.log.flush import FlushPlan
 from txbroker.log.log import Log
 from txbroker.log.open_segments import OpenSegments
@@ -123,7 +123,7 @@ def test_a_flush_that_ends_while_a_worker_appends_to_the_copy_is_counted_later(
 
 def test_a_copy_takes_snapshots_of_producers_at_once(directory: DiskPath, small_steps: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Slices run in the logs' thread, while a worker may append to the copy."""
-    monkeypatch.setattr(log_module, "SLICE", 1)
+    monkeypatch.setattr(appending, "SLICE", 1)
     broker = DirectoryHarness(directory, 2, segment_bytes=500)
     directories = broker.start()
     log = broker.create(T0)

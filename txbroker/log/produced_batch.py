@@ -14,6 +14,7 @@ Python otherwise. Both forms give the same results.
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from typing import Any
 
 from txbroker.errors import BrokerError
@@ -41,6 +42,16 @@ _SEQUENCE_MAX = 2**31 - 1
 _OFFSET_MAX = 2**63 - 1
 _read_header = HEADER.unpack_from
 _stamp = struct.Struct(">qii").pack_into  # base offset, length, leader epoch
+
+_crc32c: Callable[[memoryview], int] | None = None
+
+
+def _load_crc32c() -> Callable[[memoryview], int]:
+    """The CRC-32C, on first use."""
+    global _crc32c
+    _crc32c = crc32c_function()
+    return _crc32c
+
 
 # Last offset delta, largest timestamp, producer id (-1: none), its epoch and its first sequence, whether the batch is transactional.
 Prepared = tuple[int, int, int, int, int, bool]
@@ -111,7 +122,7 @@ def prepare(
                 return None
     elif transactional:
         return None
-    if crc != crc32c_function()(batch[_CRC_BEGIN:]):
+    if crc != (_crc32c or _load_crc32c())(batch[_CRC_BEGIN:]):
         return None
     try:
         if codec == 0:

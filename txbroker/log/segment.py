@@ -209,12 +209,6 @@ class Segment:
             self._bytes_since_index = 0
         self._bytes_since_index += size
 
-    def index_full(self, index_bytes_max: int) -> bool:
-        """Whether an index has as many entries as segment.index.bytes allows."""
-        if self._offset_index is None or self._time_index is None:
-            return False
-        return self._offset_index.count >= index_bytes_max // 8 or self._time_index.count >= index_bytes_max // 12 - 1
-
     def seal(self) -> bool:
         """Complete the time index and write both indexes; whether the files changed. StorageError.
 
@@ -272,10 +266,11 @@ class Segment:
         self.size = position + size
         if position == 0:
             self._first_timestamp = max_timestamp
-        known = self._max_timestamp or self.max_timestamp
-        if indexed or max_timestamp > known[0]:
+        if indexed:
             self.note(position, size, last_offset, max_timestamp)
         else:
+            if max_timestamp > (self._max_timestamp or self.max_timestamp)[0]:
+                self._max_timestamp = max_timestamp, last_offset
             self._bytes_since_index += size
         self._places.written(base_offset, last_offset, position, size)
 
@@ -318,9 +313,7 @@ class Segment:
             index_bytes_max = config.segment_index_bytes
             if offset_index.count >= index_bytes_max // 8 or time_index.count >= index_bytes_max // 12 - 1:
                 return True
-        first = self._first_timestamp
-        if first is None:
-            first = self.first_timestamp
+        first = self.first_timestamp if self._first_timestamp is None else self._first_timestamp
         waited = max_timestamp - first if first >= 0 and max_timestamp >= 0 else now_ms - self.created_ms
         return waited > config.roll_ms - self.jitter_ms
 
