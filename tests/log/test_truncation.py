@@ -37,11 +37,12 @@ def test_a_truncation_that_is_interrupted_can_be_repeated(directory: DiskPath, f
     kept: set[int] = set()
     for after in range(6):
         path = directory / str(after)
-        disk = FaultyDisk(directory.disk)
-        log = open_log(path, disk=disk, later=lambda *_: None)
+        disk, worker = FaultyDisk(directory.disk), Worker()
+        log = open_log(path, disk=disk, later=worker)
         for _ in range(4):
             fill(log, 4)
             log.roll(NOW)
+        worker.run()
         log.flush()
         expected = values(log)
         disk.fail(failing, path=str(path), after=after if failing == "rename" else after // 3, times=1,

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from simulation.memory_disk import MemoryDisk
-from tests.log_directories.support import T0, DirectoryHarness, append, content
+from tests.log_directories.support import NOW, T0, DirectoryHarness, append, content
 from tests.support.fakes.disk_path import DiskPath
 from tests.support.fakes.faulty_disk import FaultyDisk
 from txbroker.errors import StorageError
@@ -77,6 +77,50 @@ def test_segments_that_were_not_flushed_leave_no_gap() -> None:
             assert again.log_start_offset == 0
             assert content(again) == wanted[: len(content(again))]
     assert len(ends) > 5
+
+
+def test_retention_keeps_what_is_synced_until_the_newest_name_is_durable() -> None:
+    """The sync after a roll waits in one worker, and another one runs the pass of retention meanwhile."""
+    left: set[int] = set()
+    for seed in range(60):
+        storage = MemoryDisk()
+        broker = started(storage, segment_bytes=200, retention_bytes=1)
+        log = broker.create(T0)
+        for number in range(3):
+            append(log, b"%d" % number * 30)
+        broker.worker.run()
+        log.flush()
+        append(log, b"in the next segment" * 5)
+        synced, of_the_roll = log.recovery_point, broker.worker.waiting
+        broker.worker.waiting = []
+        broker.directories.expire(T0, NOW, synced, lambda _: None)
+        while len(log.segments) > 1:
+            assert broker.worker.run(1) == 1
+        assert of_the_roll and [segment.base_offset for segment in log.segments] == [3]
+        storage.power_cut(Random(seed))
+        again = found(storage)[T0]
+        left.add(again.log_start_offset)
+        assert again.log_end_offset >= synced == 3
+    assert left == {0, 3}
+
+
+@pytest.mark.parametrize("skipped", [0, 5])
+def test_a_roll_waits_for_the_name_that_a_busy_worker_is_to_sync(skipped: int) -> None:
+    for seed in range(60):
+        storage = MemoryDisk()
+        broker = started(storage, segment_bytes=200)
+        log = broker.create(T0)
+        for number in range(3):
+            append(log, b"%d" % number * 30)
+        broker.worker.run()
+        log.flush()
+        append(log, b"in the next segment" * 5)
+        assert broker.worker.waiting
+        log.skip_to(log.log_end_offset + skipped, NOW) if skipped else log.roll(NOW)
+        assert len(log.segments) == 3
+        storage.power_cut(Random(seed))
+        bases = [segment.base_offset for segment in found(storage)[T0].segments]
+        assert bases in ([0, 3], [0, 3, 4 + skipped])
 
 
 def test_a_deleted_partition_does_not_come_back_without_files() -> None:

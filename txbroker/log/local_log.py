@@ -246,14 +246,19 @@ class LocalLog:
 
     def names_plan(self) -> FlushPlan:
         """As `flush_plan`, for the names of the segments only."""
-        paths, self._unsynced = self._unsynced, set()
-        return self._plan(self.recovery_point, [], paths)
+        return self._plan(self.recovery_point, [], self._take_paths())
+
+    def _take_paths(self) -> set[str]:
+        """All paths that may not be durable: also those of plans that are not reported as done, so that plans may end in any order."""
+        paths = self._unsynced.union(*(plan.paths for plan in self._syncing))
+        self._unsynced = set()
+        return paths
 
     def flush_plan(self) -> FlushPlan | None:
         """What must be synced for the log to be durable up to its present end; None when nothing is. Run `plan.sync()` in a worker.
 
-        Files of earlier plans that are not reported as done (`flushed`) are in it again, so that plans may end in any order. Each plan
-        must be run. Indexes of the active segment are not in it, because recovery rebuilds them.
+        Files of earlier plans that are not reported as done (`flushed`) are in it again. Each plan must be run. Indexes of the active
+        segment are not in it, because recovery rebuilds them.
         """
         offset = self.log_end_offset
         if self.recovery_point >= offset and not (self._unsynced or self._syncing):
@@ -261,9 +266,7 @@ class LocalLog:
         first = max(0, bisect_right(self._bases, self.recovery_point) - 1)
         written = [segment for segment in self.segments[first:] if max(segment.base_offset, self.recovery_point) < offset]
         files: list[File] = [segment.file for segment in written]
-        paths = self._unsynced.union(*(plan.paths for plan in self._syncing))
-        self._unsynced = set()
-        return self._plan(offset, files, paths)
+        return self._plan(offset, files, self._take_paths())
 
     def _plan(self, offset: int, files: Sequence[File], paths: set[str]) -> FlushPlan:
         plan = FlushPlan(self._disk, offset, files, sorted(paths), generation=self.generation)
