@@ -15,6 +15,7 @@ from txbroker.api.fetch_sessions import (
     INITIAL_EPOCH,
     NO_SESSION,
     SESSION_ITEMS_MAX,
+    FetchPlan,
     FetchSession,
     FetchSessions,
 )
@@ -50,8 +51,12 @@ def data(records: bytes = b"", high_watermark: int = 5) -> PartitionRead:
     return PartitionRead(high_watermark, high_watermark, 0, records, len(records))
 
 
+def planned(cache: FetchSessions, wanted: FetchRequest, uses_ids: bool, client: FetchClient, now: int) -> FetchPlan:
+    return cache.plan(cache.find(wanted.session_id, client), wanted, uses_ids, client, now)
+
+
 def plan(cache: FetchSessions, wanted: FetchRequest, now: int = NOW, privileged: bool = False) -> tuple[int, list[int]]:
-    made = cache.plan(wanted, False, FetchClient(7 if privileged else CONSUMER), now)
+    made = planned(cache, wanted, False, FetchClient(7 if privileged else CONSUMER), now)
     return made.session_id, [item.partition for item in made.items]
 
 
@@ -66,7 +71,7 @@ def test_a_session_keeps_its_partitions() -> None:
 def test_an_update_changes_the_offset_and_keeps_the_order() -> None:
     cache = sessions()
     plan(cache, request(0, 1))
-    made = cache.plan(request(0, session=1, epoch=1, offset=7), False, FetchClient(), NOW)
+    made = planned(cache, request(0, session=1, epoch=1, offset=7), False, FetchClient(), NOW)
     assert [(i.partition, i.fetch_offset) for i in made.items] == [(0, 7), (1, 0)]
 
 
@@ -99,7 +104,7 @@ def test_names_and_ids_do_not_mix() -> None:
     cache = sessions()
     plan(cache, request(0))
     with pytest.raises(BrokerError) as error:
-        cache.plan(request(session=1, epoch=1), True, FetchClient(), NOW)
+        planned(cache, request(session=1, epoch=1), True, FetchClient(), NOW)
     assert error.value.code == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
 
 
@@ -112,7 +117,7 @@ def test_a_session_without_partitions_ends() -> None:
 
 def test_only_changed_partitions_are_returned() -> None:
     cache = sessions()
-    (item,) = cache.plan(request(0), False, FetchClient(), NOW).items
+    (item,) = planned(cache, request(0), False, FetchClient(), NOW).items
     assert item.changed(data())
     assert not item.changed(data())
     assert item.changed(data(high_watermark=6))
@@ -124,7 +129,7 @@ def test_only_changed_partitions_are_returned() -> None:
 
 def test_a_returned_partition_moves_to_the_end() -> None:
     cache = sessions()
-    made = cache.plan(request(0, 1, 2), False, FetchClient(), NOW)
+    made = planned(cache, request(0, 1, 2), False, FetchClient(), NOW)
     assert made.session is not None
     made.session.served({made.items[0]: data(b"r"), made.items[1]: data()})
     assert plan(cache, request(session=1, epoch=1)) == (1, [1, 2, 0])
@@ -189,7 +194,7 @@ def test_a_follower_replaces_the_session_of_a_consumer() -> None:
 
 def test_the_session_epoch_wraps_to_one() -> None:
     cache = sessions()
-    made = cache.plan(request(0), False, FetchClient(), NOW)
+    made = planned(cache, request(0), False, FetchClient(), NOW)
     assert made.session is not None
     made.session.epoch = 0x7FFFFFFF
     plan(cache, request(session=1, epoch=0x7FFFFFFF))
@@ -197,7 +202,7 @@ def test_the_session_epoch_wraps_to_one() -> None:
 
 
 def test_topics_named_by_id_have_it_in_their_items() -> None:
-    made = sessions().plan(request(0), False, FetchClient(), NOW)
+    made = planned(sessions(), request(0), False, FetchClient(), NOW)
     assert made.items[0].topic_id == NULL_TOPIC_ID
 
 
@@ -205,7 +210,7 @@ def test_topics_named_by_id_have_it_in_their_items() -> None:
 def test_a_repeated_partition_is_returned_once(epoch: int) -> None:
     twice = request(0, 1, 0, epoch=epoch)
     twice.topics[0].partitions[2].fetch_offset = 7
-    made = sessions().plan(twice, False, FetchClient(), NOW)
+    made = planned(sessions(), twice, False, FetchClient(), NOW)
     assert [(item.partition, item.fetch_offset) for item in made.items] == [(0, 7), (1, 0)]
 
 
@@ -240,11 +245,11 @@ def test_the_partitions_of_all_sessions_are_bounded() -> None:
 def test_a_session_is_closed_and_continued_by_its_principal_only() -> None:
     cache = sessions()
     owner, other = FetchClient(principal="User:owner"), FetchClient(principal="User:other")
-    cache.plan(request(0), False, owner, NOW)
+    planned(cache, request(0), False, owner, NOW)
     assert cache.find(1, other) is None
     for wanted in (request(session=1, epoch=1), request(session=1, epoch=7)):
         with pytest.raises(BrokerError) as error:
-            cache.plan(wanted, False, other, NOW)
+            planned(cache, wanted, False, other, NOW)
         assert error.value.code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-    cache.plan(request(0, session=1, epoch=FINAL_EPOCH), False, other, NOW)
-    assert [item.partition for item in cache.plan(request(session=1, epoch=1), False, owner, NOW).items] == [0]
+    planned(cache, request(0, session=1, epoch=FINAL_EPOCH), False, other, NOW)
+    assert [item.partition for item in planned(cache, request(session=1, epoch=1), False, owner, NOW).items] == [0]

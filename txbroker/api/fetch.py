@@ -89,18 +89,17 @@ class FetchHandler:
             client = FetchClient.of(request, context)
             if client.replica == CONSUMER:
                 self._consumer = client
-        sessions, purgatory = self._sessions, self._purgatory
-        before = sessions.find(request.session_id, client)
-        if before is not None and before in purgatory.watched:
-            purgatory.expire(before)  # the fetch before it in the session, which waits: a follower has new partitions
+        before = self._sessions.find(request.session_id, client)
+        if before is not None and before in self._purgatory.watched:
+            self._purgatory.expire(before)  # the fetch before it in the session, which waits: a follower has new partitions
         try:
-            plan = sessions.plan(request, context.api_version >= TOPIC_ID_VERSION, client, self._monotonic_s())
+            plan = self._sessions.plan(before, request, context.api_version >= TOPIC_ID_VERSION, client, self._monotonic_s())
         except BrokerError as error:
             return self.parts.answers.failed(error)
         fetch = Fetch(self.parts, plan, client, context, limit=limit, min_bytes=request.min_bytes)
         if fetch.read() or request.max_wait_ms <= 0 or not (plan.items or plan.session):
             return fetch.response()
-        return fetch.park(purgatory, fetch.keys, request.max_wait_ms, internal=client.replica >= 0)
+        return fetch.wait(request.max_wait_ms)
 
     @staticmethod
     def is_exempt(request: FetchRequest) -> bool:

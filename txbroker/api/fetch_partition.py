@@ -154,6 +154,7 @@ class PartitionReader:
             self._shared.clear()
             self._shared_in = check
         key = (
+            check,  # a fetch may respond in a later check with what it has read in this one
             item.place,
             item.topic_id,
             item.fetch_offset,

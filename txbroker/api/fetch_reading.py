@@ -85,15 +85,20 @@ class Fetch(ParkedRequest[Fetched]):
         self._bytes = 0  # of records in these
         self._was_read = False
 
-    @property
-    def keys(self) -> Sequence[Hashable]:
-        """What to wait for. Each item has been found: one that could not be read is an error, which does not wait."""
+    def wait(self, timeout_ms: int) -> Fetch:
+        """Wait until something moves that the fetch reads, at most for the timeout.
+
+        Each item has been found: one that could not be read is an error, which does not wait.
+        """
+        keys: Sequence[Hashable]
         if self._watching is not None:
-            return (self._watching,)
-        if len(self._items) == 1:
-            return (self._items[0].place,)
-        self._by_place = {item.place: item for item in self._items}
-        return tuple(self._by_place)
+            keys = (self._watching,)
+        elif len(self._items) == 1:
+            keys = (self._items[0].place,)
+        else:
+            self._by_place = {item.place: item for item in self._items}
+            keys = tuple(self._by_place)
+        return self.park(self._parts.purgatory, keys, timeout_ms, internal=self._client.replica >= 0)
 
     def read(self) -> bool:
         """Read every partition that may have something new. Returns whether to respond now: with enough records, or with an error."""

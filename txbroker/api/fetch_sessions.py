@@ -159,34 +159,18 @@ class FetchSessions:
         found = self._sessions.get(session_id)
         return found if found is None or found.client.principal == client.principal else None
 
-    def plan(self, request: FetchRequest, uses_ids: bool, client: FetchClient, monotonic_s: float) -> FetchPlan:
-        """Find or create the session, and set `client.session`.
+    def plan(
+        self, found: FetchSession | None, request: FetchRequest, uses_ids: bool, client: FetchClient, monotonic_s: float
+    ) -> FetchPlan:
+        """What the request fetches. `found`: the session that it names (`find`).
 
         FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH or FETCH_SESSION_TOPIC_ID_ERROR.
         """
-        epoch = request.session_epoch
-        if epoch in (FINAL_EPOCH, INITIAL_EPOCH):
-            if self.find(request.session_id, client) is not None:
-                self._remove(request.session_id)
-            # A partition that is named twice is read once, as in a session.
-            items = _items(request)
-            session = None
-            privileged = client.replica != CONSUMER
-            fits = epoch == INITIAL_EPOCH and items and self._fits(request, len(items), len(items))
-            if fits and self._make_room(privileged, monotonic_s):
-                session = FetchSession(self._new_id(), client, uses_ids, monotonic_s)
-                session.items = items
-                session.pending = dict(items)
-                if privileged:
-                    client.session = session.use
-                self._sessions[session.session_id] = self._by_use[privileged][session.session_id] = session
-                self._items += len(items)
-            return FetchPlan(list(items.values()), session, False)
-        return self._resume(request, uses_ids, client, monotonic_s)
-
-    def _resume(self, request: FetchRequest, uses_ids: bool, client: FetchClient, monotonic_s: float) -> FetchPlan:
         session_id, epoch = request.session_id, request.session_epoch
-        found = self.find(session_id, client)
+        if epoch in (FINAL_EPOCH, INITIAL_EPOCH):
+            if found is not None:
+                self._remove(session_id)
+            return self._begin(request, uses_ids, client, monotonic_s)
         if found is None:
             raise BrokerError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         by_use = self._by_use[found.privileged]
@@ -219,6 +203,23 @@ class FetchSessions:
             return FetchPlan([], None, True)
         found.epoch = 1 if epoch == _EPOCH_MAX else epoch + 1  # from the last one to 1, as 0 requests a new session
         return FetchPlan(list(found.pending.values()), found, True)
+
+    def _begin(self, request: FetchRequest, uses_ids: bool, client: FetchClient, monotonic_s: float) -> FetchPlan:
+        """The plan of a request without a session, or of the first one of a session, if there is room for it."""
+        # A partition that is named twice is read once, as in a session.
+        items = _items(request)
+        session = None
+        privileged = client.replica != CONSUMER
+        fits = request.session_epoch == INITIAL_EPOCH and items and self._fits(request, len(items), len(items))
+        if fits and self._make_room(privileged, monotonic_s):
+            session = FetchSession(self._new_id(), client, uses_ids, monotonic_s)
+            session.items = items
+            session.pending = dict(items)
+            if privileged:
+                client.session = session.use
+            self._sessions[session.session_id] = self._by_use[privileged][session.session_id] = session
+            self._items += len(items)
+        return FetchPlan(list(items.values()), session, False)
 
     def close(self, session: FetchSession) -> None:
         """Close a session whose first response was not sent."""
