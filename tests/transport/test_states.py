@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from twisted.internet.defer import Deferred
 
@@ -12,6 +14,7 @@ from txbroker.connection import Connection
 from txbroker.connection.states import ANONYMOUS_STATES, SASL_STATES, RequestKind, State
 from txbroker.wire.messages.api_versions import ApiVersionsRequest
 from txbroker.wire.messages.heartbeat import HeartbeatResponse
+from txbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from txbroker.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from txbroker.wire.schema import Request
 
@@ -25,12 +28,26 @@ class Handshakes:
         return SaslHandshakeResponse(error_code=0, mechanisms=[])
 
 
+class Logins:
+    """Takes as long as `waiting`."""
+
+    request: type[Request] = SaslAuthenticateRequest
+
+    def __init__(self) -> None:
+        self.waiting: Deferred[Any] = Deferred()
+
+    def __call__(self, request: SaslAuthenticateRequest, context: RequestContext) -> Deferred[Any]:
+        return self.waiting
+
+
 class SaslPeer(Peer):
     """A peer of a listener that authenticates its clients."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.connection = Connection(Registry([ApiVersionsOfOne(), Heartbeats(generation), Handshakes()]), SASL_STATES)
+        self.logins = Logins()
+        handlers = [ApiVersionsOfOne(), Heartbeats(generation), Handshakes(), self.logins]
+        self.connection = Connection(Registry(handlers), SASL_STATES)
         self.connection.makeConnection(self.transport)
 
     def ask(self, name: str, number: int, version: int | None = None) -> None:
@@ -38,6 +55,8 @@ class SaslPeer(Peer):
             self.send(ApiVersionsRequest(client_software_name="a", client_software_version="1"), 3 if version is None else version, number)
         elif name == "handshake":
             self.send(SaslHandshakeRequest(mechanism="PLAIN"), 1, number)
+        elif name == "login":
+            self.send(SaslAuthenticateRequest(auth_bytes=b""), 2, number)
         else:
             self.beat(number)
 
@@ -65,6 +84,23 @@ def test_api_versions_of_an_unknown_version_does_not_count() -> None:
     peer.ask("versions", 1)
     peer.send(body, 1, 2)
     assert [number for number, _ in peer.replies()] == [7, 1, 2] and not peer.transport.closing
+
+
+def test_a_client_that_has_greeted_learns_no_versions_again() -> None:
+    peer = SaslPeer()
+    peer.ask("versions", 1)
+    peer.send_raw(b"\0\x12\0\x63" + b"\0\0\0\7" + b"\xff\xff")
+    assert [number for number, _ in peer.replies()] == [1] and peer.transport.closing
+
+
+def test_a_request_behind_a_login_waits_for_it() -> None:
+    peer = SaslPeer()
+    peer.ask("handshake", 1)
+    peer.ask("login", 2)
+    assert not peer.beat(3), "it stays with the transport"
+    assert peer.connection.full and not peer.transport.closing
+    peer.logins.waiting.callback(SaslAuthenticateResponse(error_code=0, error_message=None, auth_bytes=b"", session_lifetime_ms=0))
+    assert [number for number, _ in peer.replies()] == [1, 2] and not peer.connection.full
 
 
 def test_every_request_is_taken_where_nothing_is_to_be_proved() -> None:

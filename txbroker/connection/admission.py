@@ -37,8 +37,8 @@ class Admission(ResponseOrder):
         self._deferred_frame = False  # the transport keeps a frame that must wait until nothing is in flight, or until a pause is over
 
     def _must_wait(self, route: Route) -> bool:
-        """Whether the next request must wait. Then the transport keeps its frame."""
-        waits = bool(self._slots and (self._exclusive or not route.overlaps)) or self._is_muted()
+        """Whether the next request must wait. Then the transport keeps its frame, and offers it again: nothing may have changed by it."""
+        waits = not self._is_ending and (bool(self._slots and (self._exclusive or not route.overlaps)) or self._is_muted())
         if waits:
             self._deferred_frame = self.full = True
         return waits

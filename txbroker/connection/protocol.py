@@ -20,7 +20,7 @@ from txbroker.api.unsupported_features import Feature, UnsupportedFeature
 from txbroker.connection.admission import Admission, Begun
 from txbroker.connection.request_headers import RequestHeaders
 from txbroker.connection.response_order import IN_FLIGHT_MAX, OUTPUT_BYTES_MAX, Slot
-from txbroker.connection.states import ANONYMOUS_STATES, State, States, request_kind
+from txbroker.connection.states import ANONYMOUS_STATES, RequestKind, State, States, request_kind
 from txbroker.errors import BrokerError, ErrorCode, ProtocolError
 from txbroker.transport import other_protocols
 from txbroker.transport.interfaces import FrameTransport
@@ -112,10 +112,10 @@ class Connection(Admission):
         key, correlation_id = _START.unpack_from(frame)
         try:
             route = self._routes[key]
-            if self._state is not _READY and not self._enter(route):
-                return True
             if (self._slots or self._throttle is not None) and self._must_wait(route):
                 return False
+            if self._state is not _READY and not self._enter(route):
+                return True
             left = route.requests_until_sample = route.requests_until_sample - 1
             if not left or (self._quotas is not None and self._quotas.active):
                 begun = self._begin(route, len(frame), timed=not left)
@@ -237,7 +237,8 @@ class Connection(Admission):
         if self._is_ending:
             return
         key, correlation_id = _START.unpack_from(frame)
-        if not (isinstance(error, UnsupportedVersion) and key >> 16 == API_VERSIONS_KEY):
+        is_greeting = key >> 16 == API_VERSIONS_KEY and RequestKind.API_VERSIONS in self._states[self._state]
+        if not (isinstance(error, UnsupportedVersion) and is_greeting):
             route = self._registry.routes.get(key)
             unserved = "unsupported_version" if isinstance(error, UnsupportedVersion) else "unknown_api"
             self._close("unparsable_request" if route else unserved, f"{route.name}: {error}" if route else str(error))
