@@ -130,6 +130,16 @@ def test_a_disk_failure_during_leader_and_isr_takes_the_directory_offline(harnes
     assert harness.roles("t", epoch=2, version=2) == ErrorCode.KAFKA_STORAGE_ERROR
 
 
+def test_nothing_is_appended_or_acknowledged_once_the_directory_is_offline(harness: ReplicasHarness) -> None:
+    assert harness.roles("t") == ErrorCode.NONE
+    partition = harness.replicas.get("t", 0)
+    harness.replicas.directory_failed(partition.log.directory.rpartition("/")[0], [TopicPartition("t", 0)])
+    with pytest.raises(BrokerError) as error:
+        partition.append(batch(b"a"), NOW)
+    assert error.value.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert partition.high_watermark == partition.log.log_end_offset == 0
+
+
 def test_a_partition_that_could_not_take_its_role_is_not_served(harness: ReplicasHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     def no_descriptor(*_: object) -> None:
         raise BrokerError(ErrorCode.REQUEST_TIMED_OUT, "too many open files")

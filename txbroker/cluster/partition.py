@@ -163,6 +163,14 @@ class Partition(LocalReplica):
             self.observer.moved(self)
         return changed
 
+    def resign(self) -> None:
+        """Its log cannot be used any more: no broker leads it here."""
+        self.count_messages()
+        self.is_leader = False
+        self._single = False
+        self._followers = None
+        self.state = self.state._replace(leader=NO_LEADER)
+
     def count_messages(self) -> None:
         """Add the records appended since the last call to the counters. Call it before reading the counters."""
         if self.is_leader:

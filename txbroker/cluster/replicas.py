@@ -12,7 +12,6 @@ from typing import Protocol
 
 from txbroker.cluster.controller.request_batch import NO_EPOCH
 from txbroker.cluster.image import ClusterImage
-from txbroker.cluster.node_data import NO_LEADER
 from txbroker.cluster.partition import NO_LEADERSHIP, Leadership, Partition, Replication
 from txbroker.cluster.partition import Observer as PartitionObserver
 from txbroker.cluster.refused_sequences import RefusedSequences
@@ -349,9 +348,7 @@ class Replicas:
             if partition is None:
                 continue
             led = partition.is_leader
-            partition.count_messages()
-            partition.is_leader = False
-            partition.state = partition.state._replace(leader=NO_LEADER)
+            partition.resign()
             if led:
                 self._observer.resigned(topic_partition)
             self._observer.stopped(topic_partition)
