@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from tests.support import compiled
 from tests.support.compressed_forms import forms
 from tests.wire.record_samples import fuzz, mutations, value_or_error
-from txbroker.errors import BrokerError
+from txbroker.errors import BrokerError, ErrorCode
 from txbroker.wire import codec_blocks, compression
 from txbroker.wire.codec_blocks import XERIAL_HEADER
 from txbroker.wire.compression import Codec, compress, decompress
@@ -100,3 +100,12 @@ def test_snappy_is_read_raw_and_framed(blocks: list[bytes]) -> None:
     for module in MODULES:
         assert module.unsnappy(memoryview(framed), len(plain)) == plain
         assert module.unsnappy(memoryview(snappy.compress(plain)), len(plain)) == plain
+
+
+@every_module
+def test_a_batch_has_a_limit_of_snappy_blocks(module: ModuleType) -> None:
+    block = struct.pack(">i", 1) + b"\0"
+    assert module.unsnappy(memoryview(XERIAL_HEADER + block * 16_384), 10) == b""
+    with pytest.raises(BrokerError) as error:
+        module.unsnappy(memoryview(XERIAL_HEADER + block * 16_385), 10)
+    assert error.value.code == ErrorCode.MESSAGE_TOO_LARGE

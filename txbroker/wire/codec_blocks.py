@@ -22,6 +22,8 @@ XERIAL_HEADER = XERIAL_MAGIC + struct.pack(">ii", 1, 1)  # version, oldest versi
 # Snappy's densest element copies 64 bytes for 3: a block cannot be more than this times its own size.
 _SNAPPY_GROWTH_MAX = 22
 _LZ4_GROWTH_MAX = 255
+# A block costs a call even if it is empty. snappy-java's have 1 KiB at least, and 32 KiB by default.
+_XERIAL_BLOCKS_MAX = 16_384
 _XERIAL_START = struct.unpack_from(">i", XERIAL_MAGIC)[0]
 _INT32 = struct.Struct(">i").unpack_from
 _LZ4_MAGIC = 0x184D2204
@@ -68,6 +70,8 @@ def unsnappy(data: memoryview, size_max: int) -> bytes:
         position = start + size
         if not start < position <= end:
             raise _unsound(f"a block has a size of {size} bytes")
+        if len(parts) == _XERIAL_BLOCKS_MAX:
+            raise BrokerError(ErrorCode.MESSAGE_TOO_LARGE, f"snappy records have more than {_XERIAL_BLOCKS_MAX} blocks")
         part = _unsnappy_block(data[start:position], left, size_max)
         left -= len(part)
         parts.append(part)
