@@ -57,10 +57,6 @@ class RequestContext:
         self.client_id = client_id
         self.session = session
 
-    def of(self, correlation_id: int) -> RequestContext:
-        """The context of a request that differs in its correlation id."""
-        return RequestContext(self.api_key, self.api_version, correlation_id, self.client_id, self.session)
-
     def may(self, operation: AclOperation, resource: AclResource, name: str = CLUSTER_NAME) -> bool:
         """Whether the client may do this."""
         return True
