@@ -137,10 +137,17 @@ def test_groups_keep_their_offsets_in_a_compacted_topic(start_broker: Start, nam
     for offset in range(1, 121):
         for consumer in consumers:
             consumer.commit(offsets=[TopicPartition(name, 0, offset)], asynchronous=False)
+
+    def compacted() -> bool:
+        # Beside a slow disk a segment stays active when it is full, and the first commit after the sync of its name closes it.
+        consumers[0].commit(offsets=[TopicPartition(name, 0, 120)], asynchronous=False)
+        return cleaned_to(server, "__consumer_offsets") > 200
+
+    until(compacted, "the offsets are compacted", every_s=0.2)
     for consumer in consumers:
         consumer.close()
-    until(lambda: cleaned_to(server, "__consumer_offsets") > 200, "the offsets are compacted")
-    size = sum(path.stat().st_size for path in server.data.glob("__consumer_offsets-0/*.log"))
+    *closed, _ = sorted(server.data.glob("__consumer_offsets-0/*.log"))
+    size = sum(path.stat().st_size for path in closed if int(path.stem) < 200)
     assert size < 360 * 60, "360 commits take more than that"
     server.kill()
     server.start()
