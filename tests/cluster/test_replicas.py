@@ -133,6 +133,7 @@ def test_a_disk_failure_during_leader_and_isr_takes_the_directory_offline(harnes
 def test_nothing_is_appended_or_acknowledged_once_the_directory_is_offline(harness: ReplicasHarness) -> None:
     assert harness.roles("t") == ErrorCode.NONE
     partition = harness.replicas.get("t", 0)
+    partition.lead(partition.state._replace(isr=(partition.broker_id,), replicas=(partition.broker_id,)))
     harness.replicas.directory_failed(partition.log.directory.rpartition("/")[0], [TopicPartition("t", 0)])
     with pytest.raises(BrokerError) as error:
         partition.append(batch(b"a"), NOW)
