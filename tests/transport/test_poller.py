@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from socket import socketpair
 from threading import Thread
 from typing import Any
 
 import pytest
 from twisted.internet.epollreactor import EPollReactor
 from twisted.internet.selectreactor import SelectReactor
+from twisted.internet.task import Clock
 
 from tests.transport.harness import Answering, Client, ListenerHarness, frame
+from txbroker.transport.poller import Poller
 
 
 class Unending(Answering):
@@ -56,6 +59,45 @@ def test_timers_and_calls_from_threads_run_while_connections_wait(start: Callabl
     harness.reactor.callLater(0.01, ran.append, "timer")
     Thread(target=harness.reactor.callFromThread, args=(ran.append, "thread")).start()
     harness.until(lambda: sorted(ran) == ["thread", "timer"])
+
+
+class Reads:
+    """A member of the poller that notes when it is read."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        self.reads = 0
+
+    def fileno(self) -> int:
+        return self.fd
+
+    def doRead(self) -> None:
+        self.reads += 1
+
+    def doWrite(self) -> None:
+        raise AssertionError
+
+    def connectionLost(self, reason: Any) -> None:
+        raise AssertionError
+
+
+def test_a_member_is_read_again_only_if_it_still_wants_to_read() -> None:
+    clock = Clock()
+    poller = Poller(clock, lambda: None, lambda: None)
+    ours, theirs = socketpair()
+    with ours, theirs:
+        first, stopped, later = Reads(ours.fileno()), Reads(theirs.fileno()), Reads(theirs.fileno())
+        for member in (first, stopped):
+            poller.set_interest(member, read=True)
+            poller.read_again(member)
+        poller.set_interest(stopped, read=False)
+        poller.set_interest(later, read=True)  # another connection has the descriptor of one that was closed
+        clock.advance(0)
+        assert (first.reads, stopped.reads, later.reads) == (1, 0, 0)
+        poller.read_again(later)
+        poller.set_interest(later, read=False, write=True)
+        clock.advance(0)
+        assert later.reads == 0
 
 
 def test_an_error_when_a_connection_ends_does_not_affect_others(

@@ -172,8 +172,13 @@ class Poller:
             self._epoll.register(fd, wanted)
 
     def read_again(self, member: Member) -> None:
-        """Call `doRead` soon, as if the socket could be read: received bytes are kept where the system does not see them."""
-        self._reactor.callLater(0, self._serve_turn, [(member.fileno(), _READ)])
+        """Call `doRead` soon, as if the socket could be read, if the member then still wants to read: received bytes are kept where the
+        system does not see them."""
+        self._reactor.callLater(0, self._read_kept, member, member.fileno())
+
+    def _read_kept(self, member: Member, fd: int) -> None:
+        if self._members.get(fd) is member and self._wanted[fd] & _READ:
+            self._serve_turn([(fd, _READ)])
 
     def forget(self, member: Member) -> None:
         """Do not call the member any more."""
