@@ -13,17 +13,23 @@ import txbroker.api
 from tests.fuzz import frames
 from tests.fuzz.inprocess import InProcessBroker
 from txbroker.api.authorization import AllowAll
-from txbroker.api.request_context import Session
+from txbroker.api.registry import Registry, route_key
+from txbroker.api.request_context import RequestContext, Session
 from txbroker.api.resources import CLUSTER_NAME, AclOperation, AclResource
-from txbroker.errors import ErrorCode
+from txbroker.broker.handlers import register_for_cluster
+from txbroker.errors import BrokerError, ErrorCode
 from txbroker.wire.codec import decode
 from txbroker.wire.messages import (
     add_offsets_to_txn,
     add_partitions_to_txn,
+    allocate_producer_ids,
     alter_client_quotas,
     alter_configs,
+    alter_partition,
+    alter_partition_reassignments,
     alter_replica_log_dirs,
     consumer_group_heartbeat,
+    controlled_shutdown,
     create_acls,
     create_partitions,
     create_topics,
@@ -41,6 +47,7 @@ from txbroker.wire.messages import (
     describe_topic_partitions,
     describe_transactions,
     describe_user_scram_credentials,
+    elect_leaders,
     end_txn,
     fetch,
     find_coordinator,
@@ -48,9 +55,11 @@ from txbroker.wire.messages import (
     incremental_alter_configs,
     init_producer_id,
     join_group,
+    leader_and_isr,
     leave_group,
     list_groups,
     list_offsets,
+    list_partition_reassignments,
     list_transactions,
     metadata,
     offset_commit,
@@ -58,8 +67,10 @@ from txbroker.wire.messages import (
     offset_fetch,
     offset_for_leader_epoch,
     produce,
+    stop_replica,
     sync_group,
     txn_offset_commit,
+    update_metadata,
     write_txn_markers,
 )
 from txbroker.wire.records import Record, build
@@ -534,6 +545,38 @@ def test_the_configuration_of_a_new_topic_is_hidden_from_a_client_that_may_not_d
     (topic,) = broker.ask(created("new"), 7, has(AclOperation.DESCRIBE_CONFIGS, TOPIC, "new")).topics
     assert (topic.error_code, topic.topic_config_error_code, topic.configs) == (0, NO_TOPIC, None)
     assert (topic.num_partitions, topic.replication_factor) == (-1, -1)
+
+
+BETWEEN_BROKERS = [
+    (leader_and_isr.LeaderAndIsrRequest(controller_id=1, controller_epoch=1, live_leaders=[]), 5, AclOperation.CLUSTER_ACTION),
+    (stop_replica.StopReplicaRequest(controller_id=1, controller_epoch=1, topic_states=[]), 3, AclOperation.CLUSTER_ACTION),
+    (update_metadata.UpdateMetadataRequest(controller_id=1, controller_epoch=1, live_brokers=[]), 6, AclOperation.CLUSTER_ACTION),
+    (alter_partition.AlterPartitionRequest(broker_id=1, topics=[]), 2, AclOperation.CLUSTER_ACTION),
+    (controlled_shutdown.ControlledShutdownRequest(broker_id=1), 3, AclOperation.CLUSTER_ACTION),
+    (allocate_producer_ids.AllocateProducerIdsRequest(broker_id=1), 0, AclOperation.CLUSTER_ACTION),
+    (elect_leaders.ElectLeadersRequest(topic_partitions=None), 2, AclOperation.ALTER),
+    (alter_partition_reassignments.AlterPartitionReassignmentsRequest(topics=[]), 0, AclOperation.ALTER),
+    (list_partition_reassignments.ListPartitionReassignmentsRequest(topics=None), 0, AclOperation.DESCRIBE),
+]
+
+
+@pytest.mark.parametrize(("request_", "version", "operation"), BETWEEN_BROKERS, ids=lambda value: type(value).__name__)
+def test_requests_of_a_cluster_need_an_operation_on_it(request_: Request, version: int, operation: AclOperation) -> None:
+    """They are refused before anything of the cluster is used."""
+    rules = Rules()
+    rules.denied = {has(operation, CLUSTER)}
+    registry = Registry(authorizer=rules)
+    nothing: Any = None
+    register_for_cluster(registry, nothing, nothing, nothing, nothing, nothing)
+    route = registry.routes[route_key(request_.api_key, version)]
+    session = Session(peer_host="p", peer_port=1, local_host="l", local_port=2, listener="PLAINTEXT", number=0)
+    context = RequestContext(route.api_key, version, 1, None, session)
+    with pytest.raises(BrokerError) as error:
+        route.call(request_, context)
+    assert error.value.code == NO_CLUSTER and route.failed is not None
+    answer = route.failed(request_, context, error.value)
+    assert answer is not None and NO_CLUSTER in codes(answer)
+    assert route.encode(answer)
 
 
 def test_every_handler_declares_its_resources() -> None:
