@@ -126,6 +126,54 @@ def test_deleted_segments_do_not_return_after_what_was_cut(truncated: str) -> No
         assert values(again) == everything[: again.log_end_offset]
 
 
+@pytest.mark.parametrize("left", [0, 2, 4])
+def test_the_log_ends_at_a_gap_that_a_loss_of_power_left(directory: DiskPath, left: int) -> None:
+    """A closed segment that was not synced lost its end, and the next one survived: a follower that went on would never fetch the gap."""
+    log = open_log(directory)
+    for _ in range(3):
+        fill(log, 4)
+        log.roll(NOW)
+    everything = values(log)
+    log.flush()
+    second = directory / f"{4:020d}.log"
+    second.truncate(second.size() * left // 4)
+    again = crashed(directory, recovery_point=4)
+    end = 4 + left if left < 4 else 12
+    assert (again.log_end_offset, values(again), again.missing) == (end, everything[:end], [])
+    assert names(directory, ".snapshot") == [f"{base:020d}.snapshot" for base in (4, 8, 12) if base <= end]
+    assert append(again, b"more").first_offset == end
+    again.close()
+    assert values(open_log(directory)) == [*everything[:end], b"more"]
+
+
+@pytest.mark.parametrize("where", ["before", "after"])
+def test_the_gaps_of_a_log_that_was_compacted_stay(directory: DiskPath, where: str) -> None:
+    """Its recovery point may be lost. There are gaps between batches of a segment, too, which no loss of power leaves."""
+    log = open_log(directory, cleanup_policy=frozenset({"compact"}))
+    for base in (0, 4, 8, 12):
+        for offset in (0, 2) if base == (0 if where == "before" else 12) else (0, 1):
+            log.append_replicated(batch(b"kept", base_offset=base + offset), now_ms=NOW)
+        log.roll(NOW)
+    everything = rows(log)
+    log.flush()
+    assert rows(crashed(directory)) == everything
+
+
+def test_a_gap_below_the_recovery_point_is_damage(directory: DiskPath) -> None:
+    """The segments after it may have the only copies of their records."""
+    log = open_log(directory)
+    for _ in range(3):
+        fill(log, 4)
+        log.roll(NOW)
+    everything = values(log)
+    log.flush()
+    second = directory / f"{4:020d}.log"
+    second.truncate(second.size() // 2)
+    again = crashed(directory, recovery_point=7)
+    assert values(again) == everything[:6] + everything[8:]
+    assert [(missing.start, missing.end) for missing in again.missing] == [(6, 8)]
+
+
 def test_segments_below_the_recovery_point_are_not_read(directory: DiskPath) -> None:
     _, everything = made(directory)
     corrupt(directory / f"{0:020d}.log", 70, b"\xff")

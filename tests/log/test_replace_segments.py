@@ -177,7 +177,7 @@ def test_a_cleaned_segment_may_be_empty(directory: DiskPath) -> None:
     assert rows(log, 3) == rows(log)
     log.close()
     for clean in (True, False):
-        log = open_log(directory / "log", clean=clean)
+        log = open_log(directory / "log", clean=clean, recovery_point=end)
         assert (values(log), log.log_start_offset, log.log_end_offset) == ([b"value 18", b"value 19", b"last"], 0, end)
 
 

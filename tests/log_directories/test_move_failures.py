@@ -105,16 +105,21 @@ def test_a_crash_before_each_change_of_a_move_loses_nothing(directory: DiskPath,
     assert found.directory == f"{broker.paths[1]}/t-0"
 
 
-def interrupted_swap(directory: DiskPath, marks: Callable[[DiskPath, DiskPath], None]) -> DirectoryHarness:
+def interrupted_swap(
+    directory: DiskPath, marks: Callable[[DiskPath, DiskPath], None], batches: int = 1, **config: int
+) -> DirectoryHarness:
     """Both directories have t-0, as after a crash between the two renames."""
-    first = DirectoryHarness(directory, 2)
+    first = DirectoryHarness(directory, 2, **config)
     first.start()
-    append(first.create(T0), b"old")
+    log = first.create(T0)
+    for _ in range(batches):
+        append(log, b"old")
+        first.worker.run()
     first.stop()
     old, new = directory / "a" / "t-0", directory / "b" / "t-0"
     old.copy_to(new)
     marks(old, new)
-    return DirectoryHarness(directory, 2)
+    return DirectoryHarness(directory, 2, **config)
 
 
 @pytest.mark.parametrize("marked", [0, 1])
@@ -125,6 +130,22 @@ def test_an_interrupted_swap_is_finished(directory: DiskPath, marked: int) -> No
     assert log.directory == f"{broker.paths[marked]}/t-0"
     broker.worker.run()
     assert broker.partitions("ba"[marked]) == []
+
+
+def test_a_copy_with_a_gap_does_not_replace_its_log(directory: DiskPath) -> None:
+    """A loss of power took the end of a segment from the copy, and not the one after it, to which more was appended."""
+    wanted = b""
+
+    def lose(old: DiskPath, new: DiskPath) -> None:
+        nonlocal wanted
+        wanted = b"".join(path.read_bytes() for path in sorted(old.glob("*.log")))
+        (new / CURRENT_COPY).write_bytes(b"")
+        sorted(new.glob("*.log"))[1].truncate(0)
+
+    broker = interrupted_swap(directory, lose, batches=20, segment_bytes=200)
+    log = broker.start().get(T0)
+    assert log is not None
+    assert (log.directory, content(log)) == (f"{broker.paths[0]}/t-0", wanted)
 
 
 def test_a_copy_is_kept_while_the_directory_of_its_log_is_offline(directory: DiskPath, small_steps: None) -> None:

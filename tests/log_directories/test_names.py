@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,7 @@ from txbroker.log.log import Log
 SEEDS = range(20)
 
 
-def started(storage: MemoryDisk, count: int = 1, **config: int) -> DirectoryHarness:
+def started(storage: MemoryDisk, count: int = 1, **config: Any) -> DirectoryHarness:
     broker = DirectoryHarness(DiskPath(storage, "/srv/logs"), count, **config)
     broker.start()
     return broker
@@ -121,6 +122,42 @@ def test_a_roll_waits_for_the_name_that_a_busy_worker_is_to_sync(skipped: int) -
         storage.power_cut(Random(seed))
         bases = [segment.base_offset for segment in found(storage)[T0].segments]
         assert bases in ([0, 3], [0, 3, 4 + skipped])
+
+
+@pytest.mark.parametrize("policy", ["delete", "compact"])
+def test_a_move_continues_without_a_gap_after_a_loss_of_power(policy: str) -> None:
+    """The copy may have lost the end of a segment, and not the one after it."""
+    config: dict[str, Any] = {"segment_bytes": 200, "cleanup_policy": frozenset({policy})}
+    moved = 0
+    for seed in range(80):
+        storage, chance = MemoryDisk(), Random(seed)
+        broker = started(storage, 2, **config)
+        log = broker.create(T0)
+        for number in range(30):
+            append(log, b"%02d" % number * 15)
+            broker.worker.run()
+        log.flush()
+        broker.worker.run()
+        wanted = content(log)
+        source = log.directory.rpartition("/")[0]
+        target = next(path for path in broker.paths if path != source)
+        broker.directories.moves.begin(T0, target, 0)
+        for _ in range(chance.randrange(40)):
+            due = [job for job in broker.worker.waiting if job.due_ms <= broker.worker.now_ms]
+            if not due or broker.watcher.moved:
+                break
+            job = chance.choice(due)  # workers are several threads
+            broker.worker.waiting.remove(job)
+            job.work()
+            if job.done is not None:
+                job.done()
+        moved += bool(broker.watcher.moved)
+        storage.power_cut(chance)
+        again = started(storage, 2, **config)
+        again.worker.run()
+        again.worker.wait(60_000)
+        assert content(again.directories.logs()[T0]) == wanted, seed
+    assert 0 < moved < 80
 
 
 def test_a_deleted_partition_does_not_come_back_without_files() -> None:

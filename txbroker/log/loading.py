@@ -171,6 +171,9 @@ class Loading:
                 producer_id_expiration_ms=self._settings.producer_id_expiration_ms,
                 interrupted=self._settings.interrupted,
             )
+            if is_copy:
+                # A loss of power may have left a gap above it, which looks as one that compaction leaves; the log still has these records.
+                log.truncate_to(max(log.recovery_point, log.segments[0].base_offset))
         except StartInterrupted:
             self.left.append(topic_partition)
             self.untouched = False

@@ -3,7 +3,8 @@
 1. Files that are marked as deleted or incomplete are removed; complete `.swap` files replace the segments with their offsets.
 2. Segments are found by their names; index files without a log file are removed.
 3. After an unclean shutdown the segments from the recovery point on are read in full: indexes and leader epochs are rebuilt, and the
-   log ends before the first batch that is torn, damaged or out of order.
+   log ends before the first batch that is torn, damaged or out of order, and before a gap between two segments above the recovery point,
+   unless the log may have gaps (it is or was compacted or mirrored): a replica copies what comes after its end, but never fills a gap.
 4. The state of producers is read from the latest snapshot and the batches after it.
 5. Records that must have been there and are not are reported (`missing_records.py`); what shows that they were there stays.
 """
@@ -78,6 +79,7 @@ class Loader:
         self._clean = clean
         self._log_start_offset = log_start_offset
         self._recovery_point = recovery_point
+        self._has_gaps = config.compact or bool(config.txbroker_mirror_source)
         self._interrupted = interrupted
         self._known_ends = [(recovery_point, "recovery point"), (high_watermark, "high watermark")]
         self._known_starts = [(log_start_offset, "the log start offset")] if clean and log_start_offset else []
@@ -163,8 +165,7 @@ class Loader:
             first = segments[0].base_offset
             if not any(base < first for base in self._deleted):  # else retention was deleting segments
                 self._note(missing_records.below(first, self._directory, self._known_starts))
-            has_gaps = self._config.compact or bool(self._config.txbroker_mirror_source)
-            self._lost = missing_records.between(segments, self._orphans, self._snapshots.offsets, has_gaps=has_gaps)
+            self._lost = missing_records.between(segments, self._orphans, self._snapshots.offsets, has_gaps=self._has_gaps)
             self._note(self._lost.values())
 
     def _have_epochs(self) -> bool:
@@ -278,6 +279,7 @@ class Loader:
         while first and self._reaches_into(self._segments[first - 1], self._segments[first].base_offset):
             first -= 1
         base = self._segments[first].base_offset
+        synced_end = self._recovery_point
         # The file may be older than a truncation: an offset in it can be in the middle of a batch that was never synced.
         self._recovery_point = min(self._recovery_point, base)
         self._snapshots.keep_only(lambda offset: offset <= base)
@@ -291,15 +293,33 @@ class Loader:
             if self._interrupted():
                 raise StartInterrupted(f"{self._topic_partition}: {amount(len(self._segments) - at, 'segment')} not recovered yet")
             if at > first:
-                self._snapshots.take(self._producers, segment.base_offset)
-                if end < segment.base_offset and not (self._config.compact or self._config.txbroker_mirror_source):
+                if end < segment.base_offset and not self._may_have_gaps(at):
                     evidence = f"the segment before {segment.path(LOG)} ends there"
+                    if end >= synced_end:
+                        logger.warning("%s: the log ends at offset %d: %s", self._topic_partition, end, evidence)
+                        self._drop_after(at - 1)
+                        break
                     self._note([Missing(end, segment.base_offset, evidence)])
+                self._snapshots.take(self._producers, segment.base_offset)
             end, sound = self._recover_segment(at, max(end, segment.base_offset))
             self._producers_end = end
             if not sound:
                 break
         return end
+
+    def _may_have_gaps(self, at: int) -> bool:
+        """Whether the gap before a segment may be due to compaction or a mirror, now or earlier: then there are gaps within segments, too.
+
+        A loss of power leaves none there.
+        """
+        for segment in self._segments[at:] if not self._has_gaps else ():
+            end = segment.base_offset
+            for entry in segment.walk(0):
+                if _is_after_gap(entry.header, end):
+                    self._has_gaps = True
+                    return True
+                end = entry.header.last_offset + 1
+        return self._has_gaps
 
     def _reaches_into(self, segment: Segment, base_offset: int) -> bool:
         """Whether a segment goes on beyond the start of the next one: a truncation removed that one, and power was lost before a sync."""
@@ -319,6 +339,7 @@ class Loader:
             problem = self._out_of_place(segment, header, end)
             if problem:
                 break
+            self._has_gaps = self._has_gaps or _is_after_gap(header, end)
             segment.note(position, header.size, header.last_offset, header.max_timestamp)
             if self._leader_epochs.intact:  # else all batches are read afterwards
                 self._epochs_found |= self._leader_epochs.correct(header.leader_epoch, first_offset_of(header))
@@ -373,6 +394,11 @@ class Loader:
             epochs.write()
         epochs.truncate_from_end(log_end_offset)
         epochs.truncate_from_start(log_start_offset)
+
+
+def _is_after_gap(header: EntryHeader, end: int) -> bool:
+    """Whether there are offsets without records between `end` and the last record of a batch. Old formats do not say it."""
+    return isinstance(header, BatchHeader) and (header.base_offset > end or header.count <= header.last_offset_delta)
 
 
 def never() -> bool:

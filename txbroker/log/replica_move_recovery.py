@@ -1,20 +1,21 @@
 """Moves between directories that a crash interrupted.
 
 If only the old log has its final name, the unfinished copy is continued. If both have it, the one with the file `CURRENT_COPY` is the copy.
-It goes on where the old one ends, unless power was lost before the copy was synced: the shorter one is deleted. If only the copy has the
-final name, the move is finished.
+It has all records of the old one, and later ones, unless power was lost before the copy was synced: then the copy is deleted. If only the
+copy has the final name, the move is finished.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from txbroker.errors import StartError
 from txbroker.log.directory_names import DirectoryState
 from txbroker.log.disk import Disk
 from txbroker.log.file_names import LOG, file_path, parse_name
 from txbroker.log.loading import Loading
+from txbroker.log.recovery import first_offset_of
 from txbroker.log.scan import Walk
 from txbroker.names import TopicPartition
 
@@ -50,21 +51,51 @@ def _replaces(disk: Disk, topic_partition: TopicPartition, path: str, other: str
             f"{topic_partition} is both in {other} and in {path}; move one of them out of log.dirs, that of the disk that failed if one did"
         )
     copy, original = (path, other) if newer else (other, path)
-    return newer == (_end(disk, copy) >= _end(disk, original))
+    return newer == _is_complete(disk, copy, original)
 
 
-def _end(disk: Disk, directory: str) -> int:
-    """The end of the batches that can be read, from the first segment on."""
-    end = -1
-    for base_offset in sorted(offset for name in disk.names(directory) if (offset := _base_offset(name)) is not None):
+def _is_complete(disk: Disk, copy: str, original: str) -> bool:
+    """Whether a copy has all offsets with records that the original has, from its first segment on: also none is missing between two."""
+    start = min(_segments(disk, copy), default=0)
+    copied = _records(disk, copy)
+    low, high = next(copied, (start, start))
+    for first, end in _records(disk, original):
+        while high < end:
+            following = next(copied, None)
+            if following is None:
+                return False
+            low, high = following
+        if max(first, start) < low < end:
+            return False
+    copied_end = max((end for _, end in copied), default=high)
+    return _last_base(disk, original) <= max(copied_end, _last_base(disk, copy))
+
+
+def _records(disk: Disk, directory: str) -> Iterator[tuple[int, int]]:
+    """The offsets with batches that can be read, ascending, as ranges [first, end) that do not touch."""
+    first = end = -1
+    for base_offset in _segments(disk, directory):
         path = file_path(directory, base_offset, LOG)
         walk = Walk(disk.open(path), 0, disk.size(path) or 0, check_crc=True)
-        end = max(end, base_offset)
         for entry in walk:
+            following = first_offset_of(entry.header)
+            if following > end:
+                if end > first:
+                    yield first, end
+                first = following
             end = entry.header.last_offset + 1
         if walk.problem:
             break
-    return end
+    if end > first:
+        yield first, end
+
+
+def _segments(disk: Disk, directory: str) -> list[int]:
+    return sorted(offset for name in disk.names(directory) if (offset := _base_offset(name)) is not None)
+
+
+def _last_base(disk: Disk, directory: str) -> int:
+    return max(_segments(disk, directory), default=-1)
 
 
 def _base_offset(name: str) -> int | None:
