@@ -224,9 +224,12 @@ class AppendableLog(TruncatableLog):
             self.log_end_offset = offset
 
     def _can_roll(self, size: int, last_offset: int) -> bool:
-        """Whether a full segment is closed before `size` more bytes. It stays active until its own name is durable (`_can_create`)."""
+        """Whether a full segment is closed before `size` more bytes. It stays active until its own name is durable (`_can_create`).
+
+        A segment with twice its bytes does not wait for a worker: a burst of appends would not be divided at all.
+        """
         active = self.segments[-1]
-        if not self._in_use or active.must_roll(size, last_offset):
+        if not self._in_use or active.size + size > 2 * self.config.segment_bytes or active.must_roll(size, last_offset):
             self._sync_names()
         return not active.size or self._can_create()
 
