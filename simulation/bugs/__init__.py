@@ -34,9 +34,10 @@ def switched_on(name: str) -> Iterator[None]:
     patches = BUGS[name].patches() if name else []
     before: list[tuple[Any, str, Any]] = []
     try:
-        for owner, attribute, value in patches:
-            before.append((owner, attribute, owner.__dict__[attribute]))
-            setattr(owner, attribute, value)
+        for patch in patches:
+            holder = patch.holder
+            before.append((holder, patch.attribute, vars(holder)[patch.attribute]))
+            setattr(holder, patch.attribute, patch.value)
         yield
     finally:
         for owner, attribute, value in reversed(before):

@@ -11,3 +11,11 @@ class Patch(NamedTuple):
     owner: Any
     attribute: str
     value: Any
+
+    @property
+    def holder(self) -> Any:
+        """Where the attribute is: the owner, or the class that it inherits it from. KeyError if there is none."""
+        for holder in getattr(self.owner, "__mro__", (self.owner,)):
+            if self.attribute in vars(holder):
+                return holder
+        raise KeyError(self.attribute)

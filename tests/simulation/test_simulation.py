@@ -110,9 +110,10 @@ def test_a_deliberate_bug_is_found_soon(bug: str, invariant: str) -> None:
 
 
 def test_a_bug_is_switched_off_after_an_error() -> None:
-    before = {(owner, attribute): owner.__dict__[attribute] for bug in BUGS.values() for owner, attribute, _ in bug.patches()}
+    patches = [patch for bug in BUGS.values() for patch in bug.patches()]
+    before = {(patch.holder, patch.attribute): vars(patch.holder)[patch.attribute] for patch in patches}
     for name in BUGS:
         with pytest.raises(ZeroDivisionError), switched_on(name):
             raise ZeroDivisionError
-    assert all(owner.__dict__[attribute] is value for (owner, attribute), value in before.items())
+    assert all(vars(holder)[attribute] is value for (holder, attribute), value in before.items())
     assert len(BUGS) >= 30 and all(bug.why for bug in BUGS.values())
