@@ -64,6 +64,8 @@ SHORT = {
     "mirror/test_copying.py::test_a_copy_is_continued": "a copy that ends and goes on",
     "mirror/test_command.py::test_until_caught_up": "the command `mirror`",
     # Random histories of whole systems.
+    "cleaner/test_generational.py::test_the_bound_holds_for_all_kinds_of_writes[same-0.2]": "one shape of writes",
+    "cleaner/test_generational.py::test_the_bound_holds_for_all_kinds_of_writes[moving-0.5]": "another one",
     "groups/test_replicated_coordinator.py::test_random_histories[0]": "groups whose coordinators fail",
     "simulation/test_simulation.py": "one hundred seeds",
 }
@@ -71,6 +73,8 @@ SHORT = {
 # What would be in the short tier, and why it is not.
 EXTENDED = {
     "bench/test_cluster.py": "draws pages of graphs",
+    "bench/test_real.py::test_a_load[java-produce-100]": "starts a JVM",
+    "cleaner/test_generational.py::test_the_bound_holds_for_all_kinds_of_writes": "long histories",
     "cli/test_commands.py::test_internal_topics_are_folded_on_a_terminal": "starts several commands",
     "cli/test_commands.py::test_on_a_terminal": "starts two dozen commands",
     "cli/test_commands.py::test_progress_while_records_go_to_a_file": "starts several commands",
