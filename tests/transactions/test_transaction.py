@@ -307,3 +307,71 @@ def test_no_sequence_of_requests_breaks_the_rules(steps: list[tuple[str, int, in
             assert later.partitions == earlier.partitions, "every partition of the transaction gets its marker"
         assert later.state in (S.ONGOING, S.PREPARE_COMMIT, S.PREPARE_ABORT) or not later.partitions
         assert later.producer_epoch != NO_EPOCH
+
+
+def ended(transaction: Transaction, version: int = 0) -> None:
+    """End the transaction, with all its markers."""
+    write(transaction, end(transaction, version=version))
+    transaction.marked(transaction.record.partitions)
+    write(transaction, transaction.complete(30))
+
+
+def test_a_transaction_keeps_the_time_of_its_start() -> None:
+    transaction = ongoing()
+    write(transaction, transaction.add_partitions(transaction.producer, frozenset({P1}), 0, 15))
+    assert (transaction.record.start_ms, transaction.record.update_ms, transaction.record.partitions) == (10, 15, {P0, P1})
+    write(transaction, end(transaction))
+    assert (transaction.record.start_ms, transaction.record.update_ms) == (10, 20)
+    transaction.marked({P0, P1})
+    write(transaction, transaction.complete(30))
+    write(transaction, transaction.add_partitions(transaction.producer, frozenset({P1}), 0, 40))
+    assert (transaction.record.start_ms, transaction.record.partitions) == (40, {P1})
+
+
+def test_a_recovery_may_be_repeated_after_a_transaction() -> None:
+    transaction = initialized(epoch=4)
+    write(transaction, transaction.initialize(TIMEOUT_MS, Producer(7, 4), 5))
+    write(transaction, transaction.add_partitions(Producer(7, 5), frozenset({P0}), 0, 10))
+    ended(transaction)
+    write(transaction, transaction.initialize(TIMEOUT_MS, Producer(7, 4), 40))
+    assert transaction.producer == Producer(7, 5)
+
+
+def test_with_transactions_v2_a_producer_recovers_with_the_epoch_before_an_end_that_was_not_answered() -> None:
+    transaction = ongoing(version=2)
+    ended(transaction, version=2)
+    write(transaction, transaction.initialize(TIMEOUT_MS, Producer(7, 0), 40))
+    assert transaction.producer == Producer(7, 1)
+
+
+@pytest.mark.parametrize("commit", [False, True])
+def test_with_transactions_v2_the_epoch_that_an_end_raises_is_fenced_until_the_end(commit: bool) -> None:
+    transaction = ongoing(version=2)
+    write(transaction, end(transaction, commit, version=2))
+    assert transaction.producer == Producer(7, 1)
+    assert code(lambda: end(transaction, commit, version=2)) is ErrorCode.PRODUCER_FENCED
+
+
+def test_a_transaction_is_completed_once() -> None:
+    transaction = ongoing()
+    write(transaction, end(transaction))
+    transaction.marked({P0})
+    completed = transaction.complete(30)
+    assert completed is not None
+    transaction.begin(completed)
+    assert transaction.complete(31) is None
+    transaction.settle(written=False)
+    assert transaction.complete(32) is not None
+
+
+def test_of_a_producer_id_that_was_replaced_only_the_last_epoch_is_known() -> None:
+    transaction = initialized(EPOCH_EXHAUSTED)
+    write(transaction, transaction.initialize(TIMEOUT_MS, Producer(7, EPOCH_EXHAUSTED), 5, new_id=99))
+    assert transaction.producer == Producer(99, 0)
+    assert code(lambda: transaction.initialize(TIMEOUT_MS, Producer(7, 0), 6)) is ErrorCode.PRODUCER_FENCED
+    write(transaction, transaction.initialize(TIMEOUT_MS, Producer(7, EPOCH_EXHAUSTED), 7))
+    assert transaction.producer == Producer(99, 0)
+    write(transaction, transaction.add_partitions(Producer(99, 0), frozenset({P0}), 0, 10))
+    write(transaction, end(transaction))
+    replaced = Producer(7, EPOCH_EXHAUSTED)
+    assert code(lambda: end(transaction, version=2, producer=replaced)) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
