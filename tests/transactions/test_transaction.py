@@ -319,13 +319,13 @@ def ended(transaction: Transaction, version: int = 0) -> None:
 def test_a_transaction_keeps_the_time_of_its_start() -> None:
     transaction = ongoing()
     write(transaction, transaction.add_partitions(transaction.producer, frozenset({P1}), 0, 15))
-    assert (transaction.record.start_ms, transaction.record.update_ms, transaction.record.partitions) == (10, 15, {P0, P1})
+    assert (transaction.record.start_ms, transaction.record.update_ms, transaction.record.partitions) == (10, 15, frozenset({P0, P1}))
     write(transaction, end(transaction))
     assert (transaction.record.start_ms, transaction.record.update_ms) == (10, 20)
     transaction.marked({P0, P1})
     write(transaction, transaction.complete(30))
     write(transaction, transaction.add_partitions(transaction.producer, frozenset({P1}), 0, 40))
-    assert (transaction.record.start_ms, transaction.record.partitions) == (40, {P1})
+    assert (transaction.record.start_ms, transaction.record.partitions) == (40, frozenset({P1}))
 
 
 def test_a_recovery_may_be_repeated_after_a_transaction() -> None:
