@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 from tests.log.support import batch, corrupt, values
 from tests.log_directories.support import NOW, T0, DirectoryHarness, append
 from tests.support.fakes.disk_path import DiskPath
@@ -200,3 +202,23 @@ def test_a_disk_failure_during_the_search_is_reported_to_the_caller(directory: D
     assert reported == [None]
     broker.directories.expire(T0, NOW + 3 * HOUR, 5, reported.append)
     assert reported == [None, None]
+
+
+def test_retention_goes_on_after_a_sync_of_names_that_lacked_a_descriptor(directory: DiskPath) -> None:
+    """Without an append or a roll, whose syncs would make up for it. A follower does not fetch while the names are not synced."""
+    broker = DirectoryHarness(directory, segment_bytes=200, retention_bytes=1)
+    broker.start()
+    log = broker.create(T0)
+    for number in range(12):
+        append(log, b"%d" % number * 30)
+        broker.worker.run()
+    log.flush()
+    broker.disk.fail("sync", log.directory, error=errno.EMFILE, times=3)
+    reported: list[Expired | None] = []
+    broker.directories.expire(T0, NOW, log.log_end_offset, reported.append)
+    broker.worker.run()
+    assert reported == [None] and log.names_unsynced
+    broker.worker.wait(3000)
+    assert not log.names_unsynced and broker.directories.online()
+    assert expire(broker, log, NOW) == log.segments[-1].base_offset
+    assert len(log.segments) == 1

@@ -274,11 +274,6 @@ class LocalLog:
         self._syncing.append(plan)
         return plan
 
-    def not_flushed(self, plan: FlushPlan) -> None:
-        """`plan` could not be synced: what is in it is left to the next one."""
-        self._syncing.remove(plan)
-        self._unsynced.update(plan.paths)
-
     def flushed(self, plan: FlushPlan) -> None:
         """`plan` was synced: moves the recovery point."""
         self._syncing.remove(plan)

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
-from txbroker.errors import StorageError
-from txbroker.log.directory import LogDirectory
+from txbroker.errors import OutOfResources, StorageError
+from txbroker.log.directory import AGAIN_MS, LogDirectory
 from txbroker.log.expiry import ANY_TIME, First, Search, plan
 from txbroker.log.flush import FlushPlan
 from txbroker.log.log import Log
@@ -120,8 +120,10 @@ class _Expiry:
     def _deleted(
         self, plan: FlushPlan, error: StorageError | None, then: Callable[[], Expired | _Searching | None]
     ) -> Expired | _Searching | None:
+        if isinstance(error, OutOfResources):
+            # Also a follower's fetches wait for it, and the next pass is minutes away.
+            self._home.later(AGAIN_MS, plan.sync, lambda: self._log.flushed(plan))
         if error is not None:
-            self._log.not_flushed(plan)
             raise error
         self._log.flushed(plan)
         return self._delete(then) if self._home.logs.get(self._log.topic_partition) is self._log else None
