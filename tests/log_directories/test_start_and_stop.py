@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -339,3 +340,21 @@ def test_a_partition_in_two_directories_refuses_the_start(directory: DiskPath) -
     with pytest.raises(StartError, match=f"t-0 is both in {directory}/a/t-0 and in {directory}/b/t-0"):
         DirectoryHarness(directory, 2).start()
     assert ".kafka_cleanshutdown" in first.names()  # no log is recovered before the refusal
+
+
+def test_a_clean_stop_writes_the_checkpoints_that_a_worker_found_no_space_for(directory: DiskPath) -> None:
+    """Else deleted records would come back: after a clean stop the checkpoints are believed."""
+    broker = DirectoryHarness(directory)
+    broker.start()
+    log = broker.create(T0)
+    append(log, b"deleted")
+    append(log, b"kept")
+    broker.worker.run()
+    log.advance_start(1)
+    broker.disk.fail("replace", f"{broker.paths[0]}/log-start-offset-checkpoint", error=errno.ENOSPC)
+    broker.directories.checkpoints.write_log_start_offsets()
+    broker.worker.run()
+    broker.disk.repair()
+    broker.stop()
+    again = DirectoryHarness(directory).start()
+    assert again.logs()[T0].log_start_offset == 1

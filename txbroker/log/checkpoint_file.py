@@ -61,10 +61,9 @@ class CheckpointFile(Generic[T]):
         self._background.request()
 
     def write(self) -> None:
-        """Write it now and wait, at the end of use. A worker that is still writing has nothing newer."""
-        work = self._prepare()
-        if work is not None:
-            work()
+        """Write it now and wait, at the end of use, also what a worker found no space for. A worker that still writes has nothing newer."""
+        self._prepare()
+        self._replace()
 
     def _prepare(self) -> Callable[[], None] | None:
         content = self._format(self._entries())
