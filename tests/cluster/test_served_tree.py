@@ -146,6 +146,27 @@ def test_the_end_of_a_session_is_tried_until_it_is_written(served: Served) -> No
         served.turns.run()
 
 
+@pytest.mark.parametrize("stops_first", [False, True])
+def test_a_server_that_stops_on_a_full_disk_waits_for_no_process_that_has_ended(
+    served: Served, stops_first: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The next opening of the file removes what they leave."""
+    trees = FullTrees(served.turns.call_soon)
+    trees.failures = 10**6
+    served.server = TreeServer(trees, served.clock, lambda: 0.5)
+    one = served.session()
+    ended: list[Any] = []
+    if not stops_first:
+        served.lose(one)
+    Deferred.fromCoroutine(served.server.sessions_ended(30)).addCallback(ended.append)
+    if stops_first:
+        served.clock.advance(1)
+        assert not ended
+        served.lose(one)
+    served.clock.advance(1)
+    assert ended and "not stopped" not in caplog.text
+
+
 def request(kind: int, *ops: TreeOp) -> bytes:
     return framed(TreeRequest(kind=kind, path="/", watch=False, ops=list(ops)))
 

@@ -18,7 +18,7 @@ from twisted.python.failure import Failure
 
 from txbroker.backoff import Backoff
 from txbroker.clock import Clock
-from txbroker.cluster.tree.interface import Stat, TreeError, WatchEvent
+from txbroker.cluster.tree.interface import NoSpaceInStore, Stat, TreeError, WatchEvent
 from txbroker.cluster.tree.local_session import Session
 from txbroker.cluster.tree.served_messages import (
     FRAME_BYTES_MAX,
@@ -63,7 +63,8 @@ class TreeServer(Factory):
         self._trees = trees
         self._clock = clock
         self._chance = chance
-        self._sessions: set[Session] = set()  # from their connections on, until the file has their end or the disk is full
+        self._sessions: set[Session] = set()  # from their connections on, until the file has their end
+        self._unwritten: set[Session] = set()  # those of them whose ends found a full disk
 
     def buildProtocol(self, addr: Any) -> _Connection:
         """A connection of one process."""
@@ -72,19 +73,34 @@ class TreeServer(Factory):
         return _Connection(session, self._end)
 
     async def sessions_ended(self, timeout_s: float) -> None:
-        """Wait until all processes have ended their sessions, at most for this time."""
+        """Wait until all processes have ended their sessions, at most for this time.
+
+        Not for ends that find a full disk: what is left of these sessions is deleted when the file is opened again.
+        """
         end_s = self._clock.seconds() + timeout_s
-        while self._sessions and self._clock.seconds() < end_s:
+        while self._sessions > self._unwritten and self._clock.seconds() < end_s:
             await deferLater(self._clock, LOOK_S)  # type: ignore[arg-type]
-        if self._sessions:
-            count = amount(len(self._sessions), "broker")
+        left = self._sessions - self._unwritten
+        if left:
+            count = amount(len(left), "broker")
             log.error("%s not stopped after %.0f s: their metadata is not served any more; kill them if they do not end", count, timeout_s)
 
     def _end(self, session: Session) -> None:
         session.forget()
         say = warning(log, "the end of the session of a process cannot be written, retrying: %s", TreeError)
-        ended = retrying(lambda: self._trees.end(session), self._clock, Backoff(self._chance, RETRY_S, RETRY_S_MAX), say)
-        Deferred.fromCoroutine(ended).addCallback(lambda _: self._sessions.discard(session))
+        ended = retrying(lambda: self._try_to_end(session), self._clock, Backoff(self._chance, RETRY_S, RETRY_S_MAX), say)
+        Deferred.fromCoroutine(ended).addCallback(lambda _: self._forget(session))
+
+    async def _try_to_end(self, session: Session) -> None:
+        try:
+            await self._trees.end(session)
+        except NoSpaceInStore:
+            self._unwritten.add(session)
+            raise
+
+    def _forget(self, session: Session) -> None:
+        self._sessions.discard(session)
+        self._unwritten.discard(session)
 
 
 class _Connection(Int32StringReceiver):
