@@ -96,8 +96,36 @@ def test_a_loss_of_power_during_a_truncation_leaves_no_gap(fully: bool) -> None:
         offsets = [row[0] for row in rows(again)]
         assert offsets == list(range(again.log_end_offset - len(offsets), again.log_end_offset)), "no gap"
         assert found == old + [b"later"] * (len(found) - len(old))
+        for offset in offsets:
+            assert rows(again, offset)[0][0] == offset, "each record is found by its offset"
         ends.add(len(old))
     assert len(ends) > 2
+
+
+@pytest.mark.parametrize("appended", [1, 3, 4, 6])
+@pytest.mark.parametrize("recovery_point", [6, 8])
+def test_a_segment_that_returns_inside_the_one_before_it_is_removed(directory: DiskPath, appended: int, recovery_point: int) -> None:
+    """A leader appended while the removal of a truncated segment was not synced, and a loss of power brought the segment back."""
+    log = open_log(directory)
+    for base in (0, 4, 8):
+        fill(log, 4)
+        if base < 8:
+            log.roll(NOW)
+    log.flush()
+    before = values(log)
+    returned = {path: path.read_bytes() for path in directory.iterdir() if path.stem == f"{8:020d}" and path.suffix != ".snapshot"}
+    log.truncate_to(6)
+    for _ in range(2 + appended):
+        append(log, b"later")
+    expected = before[:6] + [b"later"] * (2 + appended)
+    log.flush()
+    for path, content in returned.items():
+        path.write_bytes(content)
+    again = open_log(directory, clean=False, recovery_point=recovery_point)
+    append(again, b"last")
+    assert values(again) == [*expected, b"last"]
+    for offset in range(again.log_end_offset):
+        assert rows(again, offset)[0][0] == offset, "each record is found by its offset"
 
 
 def test_leader_epochs_are_truncated_on_a_full_disk(directory: DiskPath) -> None:

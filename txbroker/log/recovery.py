@@ -300,9 +300,15 @@ class Loader:
                         self._drop_after(at - 1)
                         break
                     self._note([Missing(end, segment.base_offset, evidence)])
-                self._snapshots.take(self._producers, segment.base_offset)
+                if end <= segment.base_offset:
+                    self._snapshots.take(self._producers, segment.base_offset)
+            before = end
             end, sound = self._recover_segment(at, max(end, segment.base_offset))
             self._producers_end = end
+            if not segment.size and segment.base_offset < before:
+                # A truncation removed it, and power was lost before a sync. Readers would look here for offsets of the segment before.
+                self._drop_after(at - 1)
+                break
             if not sound:
                 break
         return end
