@@ -26,6 +26,7 @@ from txbroker.wire.messages.leader_and_isr import (
     LeaderAndIsrResponse,
     LeaderAndIsrTopicState,
 )
+from txbroker.wire.messages.stop_replica import StopReplicaPartitionState, StopReplicaRequest, StopReplicaTopicState
 from txbroker.wire.messages.update_metadata import UpdateMetadataPartitionState, UpdateMetadataRequest, UpdateMetadataTopicState
 
 OTHER_ID = bytes(range(1, 17))
@@ -39,6 +40,9 @@ class Configs:
 
     def load_topics(self, names: Iterable[str]) -> Deferred[dict[str, Refused]]:
         return succeed({name: self.refused[name] for name in names if name in self.refused})
+
+    def forget_topic(self, name: str) -> None:
+        self.refused.pop(name, None)
 
 
 class OwnBrokerHarness:
@@ -68,6 +72,13 @@ class OwnBrokerHarness:
         ]
         request = LeaderAndIsrRequest(controller_id=1, controller_epoch=controller_epoch, topic_states=states, live_leaders=[])
         self.own.send(request).addBoth(self.answers.append)
+
+    def delete(self, name: str) -> int:
+        """Delete partition 0; the error code."""
+        states = [StopReplicaPartitionState(partition_index=0, leader_epoch=0, delete_partition=True)]
+        topics = [StopReplicaTopicState(topic_name=name, partition_states=states)]
+        self.own.send(StopReplicaRequest(controller_id=1, controller_epoch=1, topic_states=topics)).addBoth(self.answers.append)
+        return int(self.answers.pop().partition_errors[0].error_code)
 
 
 @pytest.fixture
@@ -181,6 +192,22 @@ def test_a_role_that_a_full_disk_prevents_is_asked_for_again(own: OwnBrokerHarne
     assert own.answers.pop().topics[0].partition_errors[0].error_code == ErrorCode.NONE
     own.clock.advance(2 * RETRY_S)
     assert len(own.asked_again) == 1
+
+
+def test_a_deletion_that_a_full_disk_prevents_is_asked_for_again(own: OwnBrokerHarness) -> None:
+    own.lead(("t", TOPIC_ID, 1))
+    disk = own.harness.broker.disk
+    disk.fail("rename", error=errno.ENOSPC)
+    assert own.delete("t") == ErrorCode.KAFKA_STORAGE_ERROR
+    own.clock.advance(RETRY_S)
+    assert len(own.asked_again) == 1, "the controller sends the deletion again"
+    disk.repair()
+    assert own.delete("t") == ErrorCode.NONE
+    own.clock.advance(2 * RETRY_S)
+    assert len(own.asked_again) == 1 and own.harness.replicas.find("t", 0) is None
+    own.answers.clear()
+    own.lead(("t", OTHER_ID, 1))
+    assert own.answers.pop().topics[0].partition_errors[0].error_code == ErrorCode.NONE, "the topic is created again"
 
 
 def test_a_role_in_a_directory_that_is_offline_is_not_asked_for_again(own: OwnBrokerHarness) -> None:

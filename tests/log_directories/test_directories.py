@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
 
 from simulation.workers import one_by_one
-from tests.log_directories.support import IDENTITY, NOW, T0, T1, U0, DirectoryHarness, append, zero_watermark
+from tests.log_directories.support import IDENTITY, NOW, T0, T1, TOPIC_ID, U0, DirectoryHarness, append, zero_watermark
 from tests.support.fakes.disk_path import DiskPath, on_disk
-from txbroker.errors import ErrorCode, StorageError
+from txbroker.errors import ErrorCode, OutOfResources, StorageError
 from txbroker.names import TopicPartition
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "kafka-3.9.1" / "data"
@@ -83,6 +84,25 @@ def test_a_failed_deletion(directory: DiskPath) -> None:
     with pytest.raises(StorageError, match="could not be deleted"):
         directories.delete(T0)
     assert directories.offline() == [broker.paths[0]]
+
+
+def test_a_log_is_in_use_until_a_full_disk_lets_it_be_deleted(directory: DiskPath) -> None:
+    broker = DirectoryHarness(directory)
+    directories = broker.start()
+    log = broker.create(T0)
+    append(log, b"deleted")
+    broker.disk.fail("rename", error=errno.ENOSPC)
+    with pytest.raises(OutOfResources):
+        directories.delete(T0)
+    assert directories.get(T0) is log and directories.online() == broker.paths
+    broker.disk.repair()
+    directories.delete(T0)
+    assert directories.get(T0) is None and "t-0" not in broker.partitions()
+    again = directories.create(T0, bytes(reversed(TOPIC_ID)), is_new=True, now_ms=NOW)
+    assert (again.log_end_offset, again.topic_id) == (0, bytes(reversed(TOPIC_ID)))
+    broker.worker.run()
+    broker.crash()
+    assert list(DirectoryHarness(directory).start().logs()) == [T0]
 
 
 def test_a_deleted_log_is_removed_from_the_checkpoints(directory: DiskPath) -> None:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.log_directories.moving import filled, finish
+from tests.log_directories.moving import check_arrived, filled, finish
 from tests.log_directories.support import NOW, T0, DirectoryHarness, append, content
 from tests.support.fakes.disk_path import DiskPath
 from tests.support.fakes.faulty_disk import CHANGES, FaultyDisk, Killed
-from txbroker.errors import StorageError
+from txbroker.errors import OutOfResources, StorageError
 from txbroker.log.replica_move_recovery import CURRENT_COPY
 
 
@@ -38,6 +39,59 @@ def test_a_disk_failure_during_a_move(directory: DiskPath, small_steps: None, br
     again = DirectoryHarness(directory, 2, segment_bytes=500)
     again.start()
     assert content(finish(again)) == expected
+
+
+def test_a_move_arrives_when_the_disk_is_no_longer_full(directory: DiskPath, small_steps: None) -> None:
+    broker = DirectoryHarness(directory, 2, segment_bytes=500)
+    broker.start()
+    log = filled(broker)
+    broker.directories.moves.begin(T0, broker.paths[1], NOW)
+    broker.disk.fail("rename", broker.paths[1], error=errno.ENOSPC)
+    broker.worker.wait(5000)
+    assert broker.directories.get(T0) is log and broker.directories.moves.is_moving(T0)
+    append(log, b"meanwhile")
+    broker.disk.repair()
+    broker.worker.wait(1000)
+    check_arrived(broker, content(log))
+
+
+def test_a_copy_that_cannot_arrive_is_discarded_when_the_move_is_cancelled(directory: DiskPath, small_steps: None) -> None:
+    broker = DirectoryHarness(directory, 2, segment_bytes=500)
+    broker.start()
+    log = filled(broker)
+    broker.directories.moves.begin(T0, broker.paths[1], NOW)
+    broker.disk.fail("rename", broker.paths[1], error=errno.ENOSPC)
+    broker.worker.wait(5000)
+    broker.directories.moves.cancel(T0)
+    broker.worker.wait(5000)
+    assert broker.partitions("b") and not broker.directories.moves.is_moving(T0)
+    broker.disk.repair()
+    broker.worker.wait(100_000)
+    assert broker.partitions("b") == [] and broker.directories.get(T0) is log
+
+
+@pytest.mark.parametrize("deleted", [False, True])
+def test_the_old_log_leaves_when_its_disk_is_no_longer_full(directory: DiskPath, small_steps: None, deleted: bool) -> None:
+    """A deletion of the partition waits for it: after a restart the old log would be in use."""
+    broker = DirectoryHarness(directory, 2, segment_bytes=500)
+    directories = broker.start()
+    log = filled(broker)
+    directories.moves.begin(T0, broker.paths[1], NOW)
+    broker.disk.fail("rename", log.directory, error=errno.ENOSPC)
+    broker.worker.wait(5000)
+    assert broker.watcher.moved and broker.partitions("a") == ["t-0"]
+    if deleted:
+        with pytest.raises(OutOfResources):
+            directories.delete(T0)
+    assert directories.get(T0) is broker.watcher.moved[T0]
+    broker.disk.repair()
+    if deleted:
+        directories.delete(T0)
+        broker.worker.wait(100_000)
+        assert (broker.partitions("a"), broker.partitions("b")) == ([], [])
+    else:
+        broker.worker.wait(1000)
+        check_arrived(broker, content(log))
 
 
 def crash_during_a_move(broker: DirectoryHarness, steps: int, appended: int) -> bytes:

@@ -131,7 +131,7 @@ class OwnBroker:
         return LeaderAndIsrResponse(error_code=ErrorCode.NONE, topics=list(topics.values()))
 
     def _retry_later(self) -> None:
-        """A log could not be written, and its directory is online: its disk is full, perhaps not for long."""
+        """A log could not be written or deleted, and its directory is online: its disk is full, perhaps not for long."""
         if self._retry is None and not self._stopped:
             self._retry = self._clock.callLater(RETRY_S, self._retry_now)
 
@@ -177,6 +177,9 @@ class OwnBroker:
         for topic in request.topic_states:
             if all(state.delete_partition for state in topic.partition_states) and self._image.topic(topic.topic_name) is None:
                 self._configs.forget_topic(topic.topic_name)
+        failed = [error for error in response.partition_errors if error.error_code == ErrorCode.KAFKA_STORAGE_ERROR]
+        if any(self._replicas.find(error.topic_name, error.partition_index) is not None for error in failed):
+            self._retry_later()
         return response
 
     def _update_metadata(self, request: UpdateMetadataRequest) -> UpdateMetadataResponse:

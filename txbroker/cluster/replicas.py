@@ -301,11 +301,11 @@ class Replicas:
                 self._observer.resigned(topic_partition)
             self._observer.stopped(topic_partition)
         if delete:
+            self._directories.delete(topic_partition)  # without space it stays, for the next request
             self._partitions.pop(key, None)
             self._forget_partition(*topic_partition)
             if partition is not None:
                 self._observer.moved(partition)
-            self._directories.delete(topic_partition)
 
     def _forget_partition(self, topic: str, partition: int) -> None:
         """Drop the topic's id and counters with its last partition; the sum of all topics keeps the counters."""

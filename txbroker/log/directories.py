@@ -14,7 +14,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Protocol
 
-from txbroker.errors import StartError, StartInterrupted, StorageError
+from txbroker.errors import OutOfResources, StartError, StartInterrupted, StorageError
 from txbroker.log import meta_properties, replica_move_recovery
 from txbroker.log.cleaning_checkpoints import CleaningCheckpoints
 from txbroker.log.descriptions import DirectoryDescription, describe_directory, describe_offline
@@ -312,7 +312,10 @@ class LogDirectories:
         return log
 
     def delete(self, topic_partition: TopicPartition) -> None:
-        """Rename a log's directory, and remove it after file.delete.delay.ms. StorageError when it may be offline."""
+        """Rename a log's directory, and remove it after file.delete.delay.ms.
+
+        StorageError when it may be offline. OutOfResources: it is still in use, and the caller tries again.
+        """
         self.moves.take_choice(topic_partition)
         home = self._list.by_partition.get(topic_partition)
         if home is None:
@@ -320,22 +323,38 @@ class LogDirectories:
                 raise StorageError(f"the log of {topic_partition} may be in {', '.join(self._list.offline())}, which is offline")
             return
         self.moves.cancel(topic_partition)
-        self.moves.leave(topic_partition)
-        del self._list.by_partition[topic_partition]
-        self.discard(home, home.logs.pop(topic_partition))
-        if not home.online:
-            raise StorageError(f"the log of {topic_partition} could not be deleted: {home.path} failed")
-
-    def discard(self, home: LogDirectory, log: Log, gone: Callable[[], None] | None = None) -> None:
-        """Rename a log's directory and remove it later; `gone` is called once the new name is durable."""
-        renamed = f"{home.path}/{name_in_state(log.topic_partition, DirectoryState.DELETE, self._unique_id())}"
+        log = home.logs[topic_partition]
         try:
-            log.rename_directory(renamed)
+            self.moves.leave_now(topic_partition)
+            self._rename_to_delete(home, log)
         except StorageError as error:
             self._list.fail(home, error)
-            return
+            raise
+        if not home.online:
+            raise StorageError(f"the log of {topic_partition} could not be deleted: {home.path} failed")
+        del self._list.by_partition[topic_partition], home.logs[topic_partition]
+        self._remove_later(home, log)
+
+    def discard(self, home: LogDirectory, log: Log, gone: Callable[[], None] | None = None) -> None:
+        """Rename the directory of a log that is not in use, and remove it later; `gone` is called once the new name is durable.
+
+        OutOfResources: it has its name still. After another error its directory is offline.
+        """
+        self._rename_to_delete(home, log)
+        if home.online:
+            self._remove_later(home, log, gone)
+
+    def _rename_to_delete(self, home: LogDirectory, log: Log) -> None:
+        try:
+            log.rename_directory(f"{home.path}/{name_in_state(log.topic_partition, DirectoryState.DELETE, self._unique_id())}")
+        except OutOfResources:
+            raise
+        except StorageError as error:
+            self._list.fail(home, error)
+
+    def _remove_later(self, home: LogDirectory, log: Log, gone: Callable[[], None] | None = None) -> None:
         delay_ms = log.config.file_delete_delay_ms
-        logger.info("the log of %s was renamed to %s and will be removed in %d ms", log.topic_partition, renamed, delay_ms)
+        logger.info("the log of %s was renamed to %s and will be removed in %d ms", log.topic_partition, log.directory, delay_ms)
         home.forget(log.topic_partition)
         if gone is None:
             home.sync_entries()

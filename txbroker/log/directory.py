@@ -154,6 +154,14 @@ class LogDirectory:
         self._lacking = True
         self.later(AGAIN_MS, work, done)
 
+    def until_possible(self, step: Callable[[], None]) -> None:
+        """Make a step in the logs' thread; after OutOfResources again every second, unless the directory is offline then."""
+        try:
+            step()
+        except OutOfResources as error:
+            self._failed(self, error)
+            self.later(AGAIN_MS, _nothing, partial(self.until_possible, step))
+
     def ask(self, work: Callable[[], T], done: Callable[[T | StorageError], None]) -> None:
         """Run `work`, which reads, in a worker. `done` is always called, with its result or its error."""
         answers: list[T | StorageError] = []
@@ -274,6 +282,10 @@ class LogDirectory:
         # Only where the files do not show it: most logs start with their first segment.
         moved = [log for log in self.all_logs() if log.log_start_offset > log.segments[0].base_offset]
         return {**self.left_log_start_offsets, **{log.topic_partition: log.log_start_offset for log in moved}}
+
+
+def _nothing() -> None:
+    """No work: only the delay matters."""
 
 
 def make_directory(disk: Disk, path: str) -> bool:

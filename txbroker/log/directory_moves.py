@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
-from txbroker.errors import BrokerError, ErrorCode, StorageError
+from txbroker.errors import BrokerError, ErrorCode, OutOfResources, StorageError
 from txbroker.log import replica_move_recovery
 from txbroker.log.buffered_later import BufferedLater
 from txbroker.log.directory import AGAIN_MS, Copy, LogDirectory
@@ -35,7 +35,7 @@ class LogMaker(Protocol):
         """A new log at `path`; StorageError."""
 
     def discard(self, home: LogDirectory, log: Log, gone: Callable[[], None] | None = None) -> None:
-        """Rename a log's directory and remove it later; `gone` is called once the new name is durable."""
+        """Rename a log's directory and remove it later; `gone` is called once the new name is durable. OutOfResources: not yet."""
 
 
 class _Leaving:
@@ -140,18 +140,23 @@ class DirectoryMoves:
 
     def _discard_copy(self, move: Move) -> None:
         if move.target.copies.pop(move.log.topic_partition, None) is not None:
-            self._maker.discard(move.target, move.copy)
+            move.target.until_possible(partial(self._maker.discard, move.target, move.copy))
 
     def _directory_failed(self, directory: LogDirectory) -> None:
         self._moves.directory_failed(directory)
         self._preferred = {tp: preferred for tp, preferred in self._preferred.items() if preferred is not directory}
 
     def _arrived(self, move: Move) -> None:
-        """Make a copy the log in use. The old log stays until all of the copy is durable, its new name and the records copied last."""
+        """Make a copy the log in use. The old log stays until all of the copy is durable, its new name and the records copied last.
+
+        OutOfResources: the move is to go on, and to arrive again.
+        """
         topic_partition, source, target, log = move.log.topic_partition, move.source, move.target, move.copy
         try:
             log.advance_start(move.log.log_start_offset)
             log.rename_directory(f"{target.path}/{partition_directory(topic_partition)}")
+        except OutOfResources:
+            raise
         except StorageError as error:
             self._directories.fail(target, error)
             return
@@ -183,13 +188,20 @@ class DirectoryMoves:
         target.later(0, plan.sync, synced)
 
     def leave(self, topic_partition: TopicPartition) -> None:
-        """Delete the log that a copy has replaced, if there is one: the copy is durable, or the partition is deleted."""
-        leaving = self._leaving.pop(topic_partition, None)
+        """Delete the log that a copy has replaced, if there is one: the copy is durable."""
+        leaving = self._leaving.get(topic_partition)
+        if leaving is not None:
+            leaving.move.source.until_possible(partial(self.leave_now, topic_partition))
+
+    def leave_now(self, topic_partition: TopicPartition) -> None:
+        """As `leave`, also when the partition is deleted. OutOfResources: it is not deleted yet."""
+        leaving = self._leaving.get(topic_partition)
         if leaving is None:
             return
         target = leaving.move.target
         mark = f"{target.path}/{partition_directory(topic_partition)}/{replica_move_recovery.CURRENT_COPY}"
         self._maker.discard(leaving.move.source, leaving.move.log, lambda: target.later(0, partial(self._disk.remove, mark)))
+        del self._leaving[topic_partition]
         leaving.then()
 
     def _begin_again(self, topic_partition: TopicPartition, directory: str, now_ms: int) -> None:

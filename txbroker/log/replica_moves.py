@@ -13,7 +13,7 @@ from functools import partial
 from typing import Protocol
 
 from txbroker.errors import BrokerError, CorruptRecords, OutOfResources, StorageError
-from txbroker.log.directory import Copy, LogDirectory
+from txbroker.log.directory import AGAIN_MS, Copy, LogDirectory
 from txbroker.log.disk import Disk
 from txbroker.log.leader_epochs import NO_EPOCH
 from txbroker.log.log import Log
@@ -33,7 +33,7 @@ class MoveOwner(Protocol):
     """Is notified of the end of a move, in the logs' thread."""
 
     def arrived(self, move: Move) -> None:
-        """The copy is complete: it must replace the log now."""
+        """The copy is complete: it must replace the log now. OutOfResources: it cannot yet."""
 
     def aborted(self, move: Move, error: BrokerError, directory: LogDirectory | None) -> None:
         """The move failed: the disk of `directory` failed, or (None) the log has batches that cannot be copied."""
@@ -93,7 +93,14 @@ class Move:
             if len(region):
                 self._transfer(region)
             if not self._failed():
-                self._owner.arrived(self)
+                self._arrive()
+
+    def _arrive(self) -> None:
+        try:
+            self._owner.arrived(self)
+        except OutOfResources as error:
+            logger.warning("%s cannot be moved to %s yet, retrying every second: %s", self.log.topic_partition, self.target.path, error)
+            self._in_worker(_nothing, self._step, AGAIN_MS)
 
     def _next_region(self) -> Region:
         """The next chunk that the copy lacks; empty when it is complete."""
@@ -109,7 +116,7 @@ class Move:
             copy.skip_to(end, self._now_ms)
         return region
 
-    def _in_worker(self, work: Callable[[], None], done: Callable[[], None]) -> None:
+    def _in_worker(self, work: Callable[[], None], done: Callable[[], None], delay_ms: int = 0) -> None:
         def finished() -> None:
             self._busy = False
             self._copy_later.release()
@@ -120,7 +127,7 @@ class Move:
 
         self._busy = True
         self._copy_later.hold()
-        self.target.later(0, work, finished)
+        self.target.later(delay_ms, work, finished)
 
     def _failed(self) -> bool:
         if self._problem is None:
@@ -206,6 +213,10 @@ class Move:
         self._in_worker(sync, synced)
 
 
+def _nothing() -> None:
+    """No work: only the delay matters."""
+
+
 class Moves:
     """All moves of the broker; at most `active_max` at the same time, the others wait in their order.
 
@@ -265,9 +276,14 @@ class Moves:
         self._next()
 
     def arrived(self, move: Move) -> None:
-        """A `Move` has finished."""
-        del self._moves[move.log.topic_partition]
-        self._arrived(move)
+        """A `Move` has finished. OutOfResources: not yet."""
+        topic_partition = move.log.topic_partition
+        del self._moves[topic_partition]
+        try:
+            self._arrived(move)
+        except OutOfResources:
+            self._moves[topic_partition] = move
+            raise
         self._next()
 
     def aborted(self, move: Move, error: BrokerError, directory: LogDirectory | None) -> None:
