@@ -26,6 +26,10 @@ from txbroker.wire.entries import EntryHeader, Scan
 _new_appended: Callable[[type[Appended], tuple[int, int, int, int, bool]], Appended] = tuple.__new__  # half the time of a call
 
 
+# A segment whose name is not durable yet may have the bytes of so many segments before an append waits for the disk.
+UNSYNCED_SEGMENTS_MAX = 4
+
+
 class AppendableLog(TruncatableLog):
     """A log to which batches are appended. `_in_use`: in the logs' thread; otherwise names of files are synced in place."""
 
@@ -226,10 +230,11 @@ class AppendableLog(TruncatableLog):
     def _can_roll(self, size: int, last_offset: int) -> bool:
         """Whether a full segment is closed before `size` more bytes. It stays active until its own name is durable (`_can_create`).
 
-        A segment with twice its bytes does not wait for a worker: a burst of appends would not be divided at all.
+        A segment with UNSYNCED_SEGMENTS_MAX times its bytes does not wait for a worker: a burst of appends would not be divided at all.
         """
         active = self.segments[-1]
-        if not self._in_use or active.size + size > 2 * self.config.segment_bytes or active.must_roll(size, last_offset):
+        size_max = UNSYNCED_SEGMENTS_MAX * self.config.segment_bytes
+        if not self._in_use or active.size + size > size_max or active.must_roll(size, last_offset):
             self._sync_names()
         return not active.size or self._can_create()
 
