@@ -109,7 +109,7 @@ class Fetch(ParkedRequest[Fetched]):
         if session is not None and not is_first:
             session.moved = {}
             items = self._items = list(session.pending.values())
-        left = limit = self._limit
+        left, size = self._limit, 0
         whole_first_batch = version > HARD_LIMIT_VERSION
         reads = self._reads = {}
         is_urgent = False
@@ -122,7 +122,8 @@ class Fetch(ParkedRequest[Fetched]):
                     partitions.check_codec(item)
                 read = partitions.read(item, left, whole_first_batch, client)
                 if read.size:
-                    left = max(left - read.size, 0)
+                    size += read.size
+                    left = max(left - read.size, 0)  # the first batch may be larger than the limit
                     whole_first_batch = False
                 is_urgent = is_urgent or not read.is_usual or (client.replica != CONSUMER and self._has_new_start(item, read))
             except BrokerError as error:
@@ -134,7 +135,7 @@ class Fetch(ParkedRequest[Fetched]):
                 reads[item] = read
         if client.replica != CONSUMER:
             client.reads_again = True
-        self._bytes = limit - left
+        self._bytes = size
         return is_urgent or self._bytes >= self._min_bytes
 
     def _authorize(self, item: FetchItem) -> None:
