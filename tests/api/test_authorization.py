@@ -345,7 +345,7 @@ WHOLE = [
     (describe_user_scram_credentials.DescribeUserScramCredentialsRequest(users=None), 0, AclOperation.DESCRIBE, [NO_CLUSTER]),
     (add_partitions_to_txn.AddPartitionsToTxnRequest(transactions=[add_partitions_to_txn.AddPartitionsToTxnTransaction(
         transactional_id="x", producer_id=1, producer_epoch=0, topics=[
-            add_partitions_to_txn.AddPartitionsToTxnTopic(name=FIRST, partitions=[0])])]), 4, AclOperation.CLUSTER_ACTION, [0, NO_CLUSTER]),
+            add_partitions_to_txn.AddPartitionsToTxnTopic(name=FIRST, partitions=[0])])]), 4, AclOperation.CLUSTER_ACTION, [NO_CLUSTER]),
 ]  # fmt: skip
 
 
@@ -534,8 +534,11 @@ def test_authorized_operations_are_those_of_the_client(broker: Guarded) -> None:
     answer = broker.ask(wanted, 8, *rules)
     assert answer.cluster_authorized_operations == 1 << AclOperation.DESCRIBE
     assert answer.topics[0].topic_authorized_operations == 1 << AclOperation.DESCRIBE | 1 << AclOperation.READ
-    described = broker.ask(describe_cluster.DescribeClusterRequest(include_cluster_authorized_operations=True), 0, *rules)
+    cluster = describe_cluster.DescribeClusterRequest(include_cluster_authorized_operations=True)
+    described = broker.ask(cluster, 0, *rules)
     assert described.cluster_authorized_operations == 1 << AclOperation.DESCRIBE
+    assert broker.ask(cluster, 0, has(AclOperation.DESCRIBE, CLUSTER)).cluster_authorized_operations == 0
+    assert broker.ask(wanted, 8, has(AclOperation.DESCRIBE, CLUSTER)).cluster_authorized_operations == 0
     pages = broker.ask(describe_topic_partitions.DescribeTopicPartitionsRequest(topics=[
         describe_topic_partitions.TopicRequest(name=FIRST)]), 0, *rules)  # fmt: skip
     assert pages.topics[0].topic_authorized_operations == 1 << AclOperation.DESCRIBE | 1 << AclOperation.READ

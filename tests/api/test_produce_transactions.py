@@ -78,6 +78,11 @@ class Coordinator:
         response = AddPartitionsToTxnResponse(throttle_time_ms=0, results_by_transaction=results)
         self._answers.pop(0).callback(decode(AddPartitionsToTxnResponse, 5, encode_bytes(response, 5)))
 
+    def refuse(self, code: ErrorCode) -> None:
+        """Answer the oldest request with one error for all of it."""
+        response = AddPartitionsToTxnResponse(throttle_time_ms=0, error_code=code)
+        self._answers.pop(0).callback(decode(AddPartitionsToTxnResponse, 5, encode_bytes(response, 5)))
+
     def fail(self, error: Exception) -> None:
         self._answers.pop(0).errback(error)
 
@@ -95,6 +100,7 @@ class Leader(ReplicaHost):
         producer_id: int = ID, **options: Any,
     ) -> list[Any]:  # fmt: skip
         """Produce one record to each of the partitions; the list has their error codes once there is a response."""
+
         def records() -> bytes:
             return bytes(batch(b"%d" % sequence, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence,
                                transactional=transactional))  # fmt: skip
@@ -162,6 +168,16 @@ RETRIABLE = (E.CONCURRENT_TRANSACTIONS, E.COORDINATOR_LOAD_IN_PROGRESS, E.COORDI
 def test_the_errors_of_the_coordinator(leader: Leader, theirs: ErrorCode, ours: ErrorCode) -> None:
     answered = leader.begin(0)
     leader.coordinator.answer(theirs)
+    assert answered == [{0: ours}]
+    assert leader.end() == 0
+
+
+@pytest.mark.parametrize(
+    "theirs, ours", [(E.CLUSTER_AUTHORIZATION_FAILED, E.TRANSACTION_ABORTABLE), (E.COORDINATOR_NOT_AVAILABLE, E.NOT_ENOUGH_REPLICAS)]
+)
+def test_an_error_of_the_whole_request(leader: Leader, theirs: ErrorCode, ours: ErrorCode) -> None:
+    answered = leader.begin(0)
+    leader.coordinator.refuse(theirs)
     assert answered == [{0: ours}]
     assert leader.end() == 0
 

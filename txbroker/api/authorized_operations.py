@@ -13,21 +13,19 @@ def _bits(*operations: AclOperation) -> int:
 
 
 _O = AclOperation
-TOPIC_OPERATIONS = _bits(
-    _O.READ, _O.WRITE, _O.CREATE, _O.DELETE, _O.ALTER, _O.DESCRIBE, _O.DESCRIBE_CONFIGS, _O.ALTER_CONFIGS
-)
+TOPIC_OPERATIONS = _bits(_O.READ, _O.WRITE, _O.CREATE, _O.DELETE, _O.ALTER, _O.DESCRIBE, _O.DESCRIBE_CONFIGS, _O.ALTER_CONFIGS)
 GROUP_OPERATIONS = _bits(_O.READ, _O.DELETE, _O.DESCRIBE)
-CLUSTER_OPERATIONS = _bits(
-    _O.CREATE, _O.ALTER, _O.DESCRIBE, _O.CLUSTER_ACTION, _O.DESCRIBE_CONFIGS, _O.ALTER_CONFIGS, _O.IDEMPOTENT_WRITE
-)
+CLUSTER_OPERATIONS = _bits(_O.CREATE, _O.ALTER, _O.DESCRIBE, _O.CLUSTER_ACTION, _O.DESCRIBE_CONFIGS, _O.ALTER_CONFIGS, _O.IDEMPOTENT_WRITE)
 
 
 def authorized_operations(
     requested: bool, operations: int, context: RequestContext, resource: AclResource, name: str = CLUSTER_NAME
 ) -> int:
-    """The field's value. `operations`: those of the type of the resource."""
+    """The field's value. `operations`: those of the type of the resource. None of the cluster for a client that may not describe it."""
     if not requested:
         return NOT_REQUESTED
     if not context.is_checked:
         return operations
+    if resource is AclResource.CLUSTER and not context.may(AclOperation.DESCRIBE, resource, name):
+        return 0
     return _bits(*(each for each in AclOperation if operations >> each & 1 and context.may(each, resource, name)))

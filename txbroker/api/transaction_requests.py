@@ -102,8 +102,10 @@ class AddPartitionsToTxnHandler:
         return (Need(AclOperation.WRITE, AclResource.TRANSACTIONAL_ID, (request.v3_and_below_transactional_id,)),)
 
     def failed(self, request: AddPartitionsToTxnRequest, context: RequestContext, error: BrokerError) -> AddPartitionsToTxnResponse:
-        """Every partition with the same error."""
+        """The error for the whole request, and before v4 for every partition."""
         version = context.api_version
+        if version >= BATCHED_VERSION:
+            return AddPartitionsToTxnResponse(throttle_time_ms=0, error_code=error.code)
         refused = [_result(t, dict.fromkeys(_partitions(t), _known(error.code, version))) for t in _transactions(request, version)]
         return _added(refused, version)
 

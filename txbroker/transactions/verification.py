@@ -243,12 +243,13 @@ class _Queues:
         def ended(outcome: AddPartitionsToTxnResponse | Failure) -> None:
             queue.in_flight = False
             codes = {} if isinstance(outcome, Failure) else _codes(outcome)
+            of_all = ErrorCode.NONE if isinstance(outcome, Failure) else _code_of_all(outcome)
             if isinstance(outcome, Failure) and not outcome.check(ClientError, BrokerError):
                 log.error("internal error while asking a transaction coordinator\n%s", outcome.getTraceback())
             self.counts.requests += 1
             self.counts.times_s.append(self._clock.seconds() - sent_s)
             for question in asked:
-                code = codes.get((question.claim.transactional_id, question.partition), ErrorCode.NETWORK_EXCEPTION)
+                code = of_all or codes.get((question.claim.transactional_id, question.partition), ErrorCode.NETWORK_EXCEPTION)
                 self.counts.failed += bool(code)
                 question.answer.callback(code)
             self._send(broker, queue)
@@ -298,6 +299,13 @@ def _codes(response: AddPartitionsToTxnResponse) -> dict[tuple[str, TopicPartiti
         for topic in result.topic_results
         for partition in topic.results_by_partition
     }
+
+
+def _code_of_all(response: AddPartitionsToTxnResponse) -> ErrorCode:
+    """The error of the whole request. If the coordinator refuses this broker, the producer cannot continue its transaction:
+    INVALID_TXN_STATE, as in Kafka (AddPartitionsToTxnManager)."""
+    code = _code(response.error_code)
+    return ErrorCode.INVALID_TXN_STATE if code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED else code
 
 
 def _code(number: int) -> ErrorCode:
