@@ -33,7 +33,7 @@ def test_a_walk_has_the_modules_that_serve_the_request(walks: dict[str, Walk]) -
     for name, counted in walks.items():
         assert "log/segment" in modules(counted), name
         assert ("api/produce" in modules(counted)) is (name.startswith("produce") or name == "fetch-woken"), name
-        assert ("api/fetch" in modules(counted)) is name.startswith("fetch"), name
+        assert ("api/fetch_reading" in modules(counted)) is name.startswith("fetch"), name
 
 
 def test_more_partitions_and_clients_have_longer_walks(walks: dict[str, Walk]) -> None:
