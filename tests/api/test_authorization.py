@@ -313,10 +313,19 @@ def test_a_fetch_that_waits_is_checked_again_when_records_come(broker: Guarded) 
 
 
 def test_a_denied_produce_without_a_response_closes_the_connection(broker: Guarded) -> None:
+    def end() -> int:
+        partition = list_offsets.ListOffsetsPartition(partition_index=0, timestamp=-1)
+        topics = [list_offsets.ListOffsetsTopic(name=FIRST, partitions=[partition])]
+        answer = broker.ask(list_offsets.ListOffsetsRequest(replica_id=-1, topics=topics), 7)
+        assert isinstance(answer.topics[0].partitions[0].offset, int)
+        return answer.topics[0].partitions[0].offset
+
+    before = end()
     request = produced()
     request.acks = 0
     broker.rules.denied = {has(AclOperation.WRITE, TOPIC, DENIED)}
     assert broker.send([broker.frame(request, 9)[2]]) == (b"", True)
+    assert end() > before, "as in Kafka, the records for other topics are appended"
 
 
 def test_a_transactional_id_is_checked_only_if_a_batch_is_transactional(broker: Guarded) -> None:

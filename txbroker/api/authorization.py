@@ -114,23 +114,27 @@ class Guard:
     def _split(self, request: Any, context: CheckedContext, need: Need, denied: Mapping[int, AclResource]) -> Any:
         items = getattr(request, need.items)
         refused: dict[int, Any] = {}
+        unanswered: BrokerError | None = None
         for resource in set(denied.values()):
             indexes = [index for index, kind in denied.items() if kind is resource]
             part = _with(request, need.items, [items[index] for index in indexes])
             failed = None if self._failed is None else self._failed(part, context, denial(resource))
             if failed is None:
-                raise denial(resource)
-            refused.update(zip(indexes, getattr(failed, need.answers), strict=False))
+                unanswered = denial(resource)
+            else:
+                refused.update(zip(indexes, getattr(failed, need.answers), strict=False))
         allowed = _with(request, need.items, [item for index, item in enumerate(items) if index not in denied])
         response = self._call(allowed, context)
         if isinstance(response, ParkedRequest):
             response = response.deferred()
         if isinstance(response, Deferred):
-            return response.addCallback(self._joined, need, refused)
-        return self._joined(response, need, refused)
+            return response.addCallback(self._joined, need, refused, unanswered)
+        return self._joined(response, need, refused, unanswered)
 
-    def _joined(self, response: Any, need: Need, refused: Mapping[int, Any]) -> Any:
-        """The response with the answers to what was refused in their places."""
+    def _joined(self, response: Any, need: Need, refused: Mapping[int, Any], unanswered: BrokerError | None) -> Any:
+        """The response with the answers to what was refused in their places. `unanswered`: the error of a request that has no response."""
+        if unanswered is not None:
+            raise unanswered
         whole = self._decoded(response)
         answers = list(getattr(whole, need.answers))
         for index in sorted(refused):
