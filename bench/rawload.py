@@ -189,8 +189,8 @@ def _sums(clients: dict[int, _Client]) -> tuple[int, int, int]:
     return sum(c.answers for c in all_clients), sum(c.bytes_in for c in all_clients), sum(c.bytes_out for c in all_clients)
 
 
-def run(load: Load, pid: int | None = None) -> Result:
-    """Run the load and return its result. Blocks for the warm-up and the measured time. `pid`: the broker's first process."""
+def run(load: Load, *pids: int) -> Result:
+    """Run the load and return its result. Blocks for the warm-up and the measured time. `pids`: the first process of each broker."""
     context = multiprocessing.get_context("fork")
     pipes, workers = [], []
     for first in range(min(load.processes, load.connections)):
@@ -201,9 +201,9 @@ def run(load: Load, pid: int | None = None) -> Result:
         pipes.append(ours)
         workers.append(worker)
     time.sleep(load.warmup_s)
-    cpu = None if pid is None else CpuMeter(pid)
+    meters = [CpuMeter(pid) for pid in pids]
     time.sleep(load.seconds)
-    share = None if cpu is None else cpu.share()
+    share = sum(meter.share() for meter in meters) if meters else None
     outcomes = [pipe.recv() for pipe in pipes]
     for worker in workers:
         worker.join()
@@ -218,7 +218,7 @@ def run(load: Load, pid: int | None = None) -> Result:
         generator_share=round(generator_share, 2),
         cpu_us_per_answer=round(share / answers * 1e6, 2) if share is not None and answers else None,
         cpu_share=round(share, 3) if share is not None else None,
-        rss_mb=None if pid is None else round(rss_mb(pid), 1),
+        rss_mb=round(sum(map(rss_mb, pids)), 1) if pids else None,
     )
 
 
@@ -239,7 +239,7 @@ def main(arguments: Sequence[str]) -> None:
         with open(name, "rb") as file:
             frames.append(file.read())
     pid = options.pop("pid")
-    print(asdict(run(Load(host, int(port), [frames], **options), pid)))
+    print(asdict(run(Load(host, int(port), [frames], **options), *(() if pid is None else (pid,)))))
 
 
 if __name__ == "__main__":
