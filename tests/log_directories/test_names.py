@@ -85,7 +85,7 @@ def test_retention_keeps_what_is_synced_until_the_newest_name_is_durable() -> No
     left: set[int] = set()
     for seed in range(60):
         storage = MemoryDisk()
-        broker = started(storage, segment_bytes=200, retention_bytes=1)
+        broker = started(storage, segment_bytes=400, retention_bytes=1)
         log = broker.create(T0)
         for number in range(3):
             append(log, b"%d" % number * 30)
@@ -109,7 +109,7 @@ def test_retention_keeps_what_is_synced_until_the_newest_name_is_durable() -> No
 def test_a_roll_waits_for_the_name_that_a_busy_worker_is_to_sync(skipped: int) -> None:
     for seed in range(60):
         storage = MemoryDisk()
-        broker = started(storage, segment_bytes=200)
+        broker = started(storage, segment_bytes=400)
         log = broker.create(T0)
         for number in range(3):
             append(log, b"%d" % number * 30)

@@ -26,10 +26,6 @@ from txbroker.wire.entries import EntryHeader, Scan
 _new_appended: Callable[[type[Appended], tuple[int, int, int, int, bool]], Appended] = tuple.__new__  # half the time of a call
 
 
-# A segment whose name is not durable yet may have the bytes of so many segments before an append waits for the disk.
-UNSYNCED_SEGMENTS_MAX = 4
-
-
 class AppendableLog(TruncatableLog):
     """A log to which batches are appended. `_in_use`: in the logs' thread; otherwise names of files are synced in place."""
 
@@ -111,7 +107,8 @@ class AppendableLog(TruncatableLog):
         """Write a stamped batch into the active segment, or a new one."""
         first_offset = self.log_end_offset
         active = self.segments[-1]
-        if active.should_roll(len(batch), max_timestamp, last_offset, now_ms, self.config) and self._can_roll(len(batch), last_offset):
+        if active.should_roll(len(batch), max_timestamp, last_offset, now_ms, self.config):
+            self._sync_name()
             active = self._roll(first_offset, now_ms)
         if leader_epoch != self.leader_epochs.written:
             self.leader_epochs.assign(leader_epoch, first_offset)
@@ -177,10 +174,10 @@ class AppendableLog(TruncatableLog):
         for at, header in batches:
             pending = at - run[0][0] if run else 0
             active = self.segments[-1]
-            full = active.should_roll(header.size, header.max_timestamp, header.last_offset, now_ms, self.config, pending)
-            if full and self._can_roll(pending + header.size, header.last_offset):
+            if active.should_roll(header.size, header.max_timestamp, header.last_offset, now_ms, self.config, pending):
                 self._write_run(records, run)
                 run = []
+                self._sync_name()
                 self._roll(first_offset_of(header), now_ms)
             run.append((at, header))
         self._write_run(records, run)
@@ -227,16 +224,14 @@ class AppendableLog(TruncatableLog):
             self._roll(offset, now_ms)
             self.log_end_offset = offset
 
-    def _can_roll(self, size: int, last_offset: int) -> bool:
-        """Whether a full segment is closed before `size` more bytes. It stays active until its own name is durable (`_can_create`).
+    def _sync_name(self) -> None:
+        """Before the next segment: a loss of power must not take the active one from between two others, with records that were synced.
 
-        A segment with UNSYNCED_SEGMENTS_MAX times its bytes does not wait for a worker: a burst of appends would not be divided at all.
+        Recovery ends a log at the gap that such a loss leaves (`recovery.py`). A log that may have gaps because of compaction or a mirror
+        shows nothing: the name of its active segment is synced in place, unless a worker has done so since the segment began.
         """
-        active = self.segments[-1]
-        size_max = UNSYNCED_SEGMENTS_MAX * self.config.segment_bytes
-        if not self._in_use or active.size + size > size_max or active.must_roll(size, last_offset):
+        if not self._in_use or self.config.compact or self.config.txbroker_mirror_source:
             self._sync_names()
-        return not active.size or self._can_create()
 
     def _prepare_roll(self) -> None:
         """Have a worker sync the name of the active segment, long before the next one."""

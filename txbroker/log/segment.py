@@ -23,7 +23,6 @@ from txbroker.wire.entries import read_header
 logger = logging.getLogger("txbroker.log")
 
 NO_TIMESTAMP = -1
-SIZE_MAX = 2**31 - 1  # positions in an index have four bytes
 
 
 class Segment:
@@ -316,10 +315,6 @@ class Segment:
         first = self.first_timestamp if self._first_timestamp is None else self._first_timestamp
         waited = max_timestamp - first if first >= 0 and max_timestamp >= 0 else now_ms - self.created_ms
         return waited > config.roll_ms - self.jitter_ms
-
-    def must_roll(self, size: int, last_offset: int) -> bool:
-        """Whether `size` more bytes do not fit into a segment, whatever the settings are."""
-        return last_offset - self.base_offset > RELATIVE_OFFSET_MAX or self.size + size > SIZE_MAX
 
     # Reading
 
