@@ -15,7 +15,7 @@ from tests.metrics.scraping import ON, Scrape, get
 from tests.support.broker import BrokerProcess
 from tests.support.processes import PROCESSES, Processes
 from tests.support.raw import RawConnection
-from tests.support.raw_admin import KEEP, creation, until_leaders
+from tests.support.raw_admin import KEEP, brokers, creation, until_leaders
 from tests.support.raw_log import batch, fetch_request, fetched, produce
 from tests.support.records import numbered, numbers
 from tests.support.running import ENVIRONMENT, RUN, flags, patched
@@ -87,6 +87,9 @@ def gone(pid: int) -> bool:
 
 def test_what_ends_is_started_again_and_data_stays(processes: Processes, name: str) -> None:
     server = processes
+    for address in (server.address, server.second()):
+        with RawConnection(address) as connection:
+            until(lambda connection=connection: brokers(connection) == PROCESSES, "it knows all brokers")
     create(server, name, PARTITIONS)
     until_leaders(server, name, PARTITIONS)
     for partition in range(PARTITIONS):

@@ -53,6 +53,11 @@ def leaders(connection: RawConnection, topic: str) -> int:
     return sum(partition.leader_id >= 0 and partition.error_code == 0 for partition in found.partitions)
 
 
+def brokers(connection: RawConnection) -> int:
+    """How many brokers this one knows."""
+    return len(connection.call(MetadataRequest(topics=[], allow_auto_topic_creation=False), 8).brokers)
+
+
 def find_coordinator(server: Server, group: str) -> None:
     """Wait until a group has a coordinator; the first request creates the topic for offsets."""
     request = FindCoordinatorRequest(key=group, key_type=CoordinatorType.GROUP)
