@@ -11,7 +11,8 @@ from txbroker.cluster import offset_lookup, replica_fetcher
 from txbroker.cluster.follower_session import Wanted
 from txbroker.cluster.followers import Followers
 from txbroker.cluster.isr_requests import IsrRequests
-from txbroker.cluster.partition import Leadership, Partition
+from txbroker.cluster.local_replica import Leadership
+from txbroker.cluster.partition import Partition
 from txbroker.cluster.pending_append import PendingAppend
 from txbroker.cluster.replica_fetcher import ReplicaFetcher
 from txbroker.errors import ErrorCode

@@ -20,7 +20,7 @@ from txbroker.api.parking import ParkedRequest
 from txbroker.api.read_replica import ReadReplicas
 from txbroker.api.request_context import RequestContext, Session
 from txbroker.cluster.image import ClusterImage
-from txbroker.cluster.partition import Isolation
+from txbroker.cluster.local_replica import Isolation
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.names import TopicPartition
 from txbroker.purgatory import Purgatory

@@ -20,7 +20,7 @@ from txbroker.api.fetch_sessions import (
     FetchSessions,
 )
 from txbroker.cluster.followers import SessionUse
-from txbroker.cluster.partition import CONSUMER
+from txbroker.cluster.local_replica import CONSUMER
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.names import NULL_TOPIC_ID, TOPIC_NAME_LENGTH_MAX
 from txbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic

@@ -29,7 +29,7 @@ from txbroker.broker.partition_state_log import PartitionStateLog
 from txbroker.cluster.fetcher_loop import Fetchers
 from txbroker.cluster.image import ClusterImage
 from txbroker.cluster.isr_requests import IsrRequests
-from txbroker.cluster.partition import Isolation
+from txbroker.cluster.local_replica import Isolation
 from txbroker.cluster.replicas import Replicas
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.log.directories import LogDirectories

@@ -24,7 +24,8 @@ from txbroker.api.parking import ParkedRequest
 from txbroker.api.request_context import ANONYMOUS, RequestContext, Session
 from txbroker.cluster.followers import IsrProposal
 from txbroker.cluster.image import ClusterImage
-from txbroker.cluster.partition import Leadership, Partition
+from txbroker.cluster.local_replica import Leadership
+from txbroker.cluster.partition import Partition
 from txbroker.errors import BrokerError, ErrorCode, StorageError
 from txbroker.log.log import Log
 from txbroker.log.log_config import LogConfig

@@ -23,7 +23,8 @@ from txbroker.api.fetch_sessions import FetchSessions
 from txbroker.api.list_offsets import ListOffsetsHandler
 from txbroker.api.request_context import RequestContext, Session
 from txbroker.cluster.followers import IsrProposal
-from txbroker.cluster.partition import Leadership, Partition, Replication
+from txbroker.cluster.local_replica import Leadership
+from txbroker.cluster.partition import Partition, Replication
 from txbroker.cluster.replica_fetcher import FetcherSettings, ReplicaFetcher
 from txbroker.errors import BrokerError, ErrorCode, OutOfResources, StorageError
 from txbroker.log.log import Log

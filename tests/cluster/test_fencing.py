@@ -9,8 +9,8 @@ import pytest
 from tests.cluster.replica_host import OTHER, OWN, THIRD, TOPIC, Fetching, ReplicaHost
 from tests.log.support import NOW
 from txbroker.cluster.followers import FollowerState
+from txbroker.cluster.local_replica import CONSUMER
 from txbroker.cluster.offset_lookup import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP
-from txbroker.cluster.partition import CONSUMER
 from txbroker.errors import ErrorCode
 from txbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from txbroker.wire.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeaderPartition, OffsetForLeaderTopic

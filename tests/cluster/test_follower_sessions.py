@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.cluster.replica_host import LAG_S, OTHER, OWN, THIRD, WAIT_MS, Fetching, ReplicaHost
-from txbroker.cluster.partition import CONSUMER
+from txbroker.cluster.local_replica import CONSUMER
 from txbroker.errors import ErrorCode
 from txbroker.purgatory import Purgatory
 

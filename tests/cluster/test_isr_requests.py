@@ -13,7 +13,8 @@ from tests.log.support import NOW, batch, open_log
 from tests.support.fakes.disk_path import DiskPath
 from txbroker.cluster.followers import IsrProposal
 from txbroker.cluster.isr_requests import DEFECT_RETRY_S, RETRY_S, IsrRequests
-from txbroker.cluster.partition import Leadership, Partition
+from txbroker.cluster.local_replica import Leadership
+from txbroker.cluster.partition import Partition
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.wire.codec import decode, encode_bytes
 from txbroker.wire.messages.alter_partition import (

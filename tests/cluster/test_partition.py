@@ -11,8 +11,9 @@ from tests.log.support import NOW, PLENTY, batch, open_log
 from tests.support.fakes.disk_path import DiskPath
 from tests.support.fakes.faulty_disk import WRITES, FaultyDisk
 from txbroker.cluster.followers import FollowerFetch, IsrProposal
+from txbroker.cluster.local_replica import Isolation, Leadership
 from txbroker.cluster.offset_lookup import EARLIEST_TIMESTAMP, LATEST_TIERED_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP, list_offset
-from txbroker.cluster.partition import Isolation, Leadership, Partition, Replication
+from txbroker.cluster.partition import Partition, Replication
 from txbroker.cluster.pending_append import PendingAppend
 from txbroker.errors import BrokerError, ErrorCode, StorageError
 from txbroker.log.log import Log

@@ -8,7 +8,7 @@ import pytest
 
 from tests.cluster.replica_host import OTHER, OWN, THIRD, Fetching, ReplicaHost
 from tests.log.support import NOW, batch
-from txbroker.cluster.partition import CONSUMER
+from txbroker.cluster.local_replica import CONSUMER
 from txbroker.errors import ErrorCode
 
 HERE, NEAR = "here", "near"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 
 from tests.groups.broker_group import LISTENER, BrokerGroup, Process
-from txbroker.cluster.partition import Leadership
+from txbroker.cluster.local_replica import Leadership
 from txbroker.errors import ErrorCode
 from txbroker.names import OFFSETS_TOPIC
 from txbroker.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse, PartitionDataResult, TopicDataResult

@@ -15,7 +15,8 @@ from tests.support.fakes.replication import ALL_ALIVE
 from tests.transport.test_connection import Heartbeats, Peer, generation
 from txbroker.api.registry import Registry, route_key
 from txbroker.api.request_counts import SAMPLED_ONE_IN, SAMPLES_KEPT, Errors, ErrorTally, RequestTimes
-from txbroker.cluster.partition import Leadership, Partition
+from txbroker.cluster.local_replica import Leadership
+from txbroker.cluster.partition import Partition
 from txbroker.errors import ErrorCode
 from txbroker.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from txbroker.wire.messages.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic

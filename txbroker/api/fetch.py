@@ -34,7 +34,7 @@ from txbroker.api.request_counts import Errors
 from txbroker.api.resources import in_place
 from txbroker.client_quotas.quotas import ClientQuotas
 from txbroker.cluster.image import ClusterImage
-from txbroker.cluster.partition import CONSUMER
+from txbroker.cluster.local_replica import CONSUMER
 from txbroker.cluster.replicas import Replicas
 from txbroker.cluster.replication_quota import ReplicationQuota
 from txbroker.errors import BrokerError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from txbroker.api.request_context import ANONYMOUS, RequestContext
 from txbroker.cluster.followers import UNKNOWN_EPOCH, SessionUse
-from txbroker.cluster.partition import CONSUMER
+from txbroker.cluster.local_replica import CONSUMER
 from txbroker.wire.messages.fetch import FetchRequest
 
 ANY_REPLICA_VERSION = 11  # from here on consumers may read from followers

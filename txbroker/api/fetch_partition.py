@@ -12,7 +12,8 @@ from txbroker.api.fetch_item import NO_PREFERENCE, FetchItem, PartitionRead, Unu
 from txbroker.api.read_replica import ReadReplicas
 from txbroker.api.request_counts import Errors
 from txbroker.cluster.followers import FollowerFetch
-from txbroker.cluster.partition import CONSUMER, Isolation, Partition
+from txbroker.cluster.local_replica import CONSUMER, Isolation
+from txbroker.cluster.partition import Partition
 from txbroker.cluster.replicas import Replicas
 from txbroker.cluster.replication_quota import ReplicationQuota
 from txbroker.errors import BrokerError, ErrorCode

@@ -28,7 +28,7 @@ from txbroker.api.parking import ParkedRequest
 from txbroker.api.request_context import RequestContext
 from txbroker.api.resources import AclOperation, AclResource
 from txbroker.client_quotas.quotas import ClientQuotas
-from txbroker.cluster.partition import CONSUMER, Isolation
+from txbroker.cluster.local_replica import CONSUMER, Isolation
 from txbroker.errors import BrokerError
 from txbroker.purgatory import Purgatory
 

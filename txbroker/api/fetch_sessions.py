@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from txbroker.api.fetch_client import FetchClient
 from txbroker.api.fetch_item import FetchItem, Key, PartitionRead
 from txbroker.cluster.followers import SessionUse
-from txbroker.cluster.partition import CONSUMER
+from txbroker.cluster.local_replica import CONSUMER
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.names import TOPIC_NAME_LENGTH_MAX, TopicPartition
 from txbroker.wire.messages.fetch import FetchRequest

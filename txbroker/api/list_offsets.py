@@ -16,6 +16,7 @@ from collections import Counter
 
 from txbroker.api.request_context import RequestContext
 from txbroker.api.resources import AclOperation, AclResource, on_each
+from txbroker.cluster.local_replica import CONSUMER
 from txbroker.cluster.offset_lookup import (
     EARLIEST_LOCAL_TIMESTAMP,
     EARLIEST_PENDING_UPLOAD_TIMESTAMP,
@@ -26,7 +27,7 @@ from txbroker.cluster.offset_lookup import (
     list_offset,
     segment_offsets,
 )
-from txbroker.cluster.partition import CONSUMER, Partition
+from txbroker.cluster.partition import Partition
 from txbroker.cluster.replicas import Replicas
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.wire.messages.list_offsets import (

@@ -9,7 +9,8 @@ from __future__ import annotations
 from txbroker.api.fetch_client import FetchClient
 from txbroker.api.fetch_item import NO_PREFERENCE
 from txbroker.cluster.image import ClusterImage
-from txbroker.cluster.partition import CONSUMER, Partition
+from txbroker.cluster.local_replica import CONSUMER
+from txbroker.cluster.partition import Partition
 
 RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 

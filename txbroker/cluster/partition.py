@@ -11,11 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from txbroker.cluster.followers import FollowerFetch, Followers, FollowerState, IsrProposal
-from txbroker.cluster.local_replica import CONSUMER as CONSUMER
-from txbroker.cluster.local_replica import NO_LEADERSHIP as NO_LEADERSHIP
-from txbroker.cluster.local_replica import Flush, LocalReplica, reporting
-from txbroker.cluster.local_replica import Isolation as Isolation
-from txbroker.cluster.local_replica import Leadership as Leadership
+from txbroker.cluster.local_replica import Flush, Leadership, LocalReplica, reporting
 from txbroker.cluster.node_data import NO_LEADER
 from txbroker.cluster.refused_sequences import PASSING, PREVIOUS_LEADER_S, RefusedSequences, check_first_batch
 from txbroker.cluster.topic_counts import TopicCounts

@@ -27,8 +27,9 @@ from enum import Enum, auto
 from typing import NamedTuple
 
 from txbroker.cluster.follower_session import FollowerSession, Wanted
+from txbroker.cluster.local_replica import CONSUMER
 from txbroker.cluster.offset_lookup import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
-from txbroker.cluster.partition import CONSUMER, Partition
+from txbroker.cluster.partition import Partition
 from txbroker.cluster.replication_quota import ReplicationQuota
 from txbroker.errors import BrokerError, ErrorCode, OutOfResources, StorageError, error_name
 from txbroker.log.log import Log

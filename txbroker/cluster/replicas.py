@@ -12,8 +12,9 @@ from typing import Protocol
 
 from txbroker.cluster.controller.request_batch import NO_EPOCH
 from txbroker.cluster.image import ClusterImage
-from txbroker.cluster.partition import NO_LEADERSHIP, Leadership, Partition, Replication
+from txbroker.cluster.local_replica import NO_LEADERSHIP, Leadership
 from txbroker.cluster.partition import Observer as PartitionObserver
+from txbroker.cluster.partition import Partition, Replication
 from txbroker.cluster.refused_sequences import RefusedSequences
 from txbroker.cluster.topic_counts import TopicCounts
 from txbroker.errors import BrokerError, ErrorCode, StorageError
