@@ -77,6 +77,17 @@ def test_a_client_that_must_prove_who_it_is_may_send_nothing_else(requests: list
     assert peer.transport.closing == (answers < len(requests))
 
 
+@pytest.mark.parametrize(
+    ("before", "named"), [([], "ApiVersions or SaslHandshake"), (["versions"], "SaslHandshake"), (["handshake"], "SaslAuthenticate")]
+)
+def test_the_log_says_which_request_is_expected(caplog: pytest.LogCaptureFixture, before: list[str], named: str) -> None:
+    peer = SaslPeer()
+    for number, name in enumerate(before):
+        peer.ask(name, number)
+    peer.ask("heartbeat", 9)
+    assert f"Heartbeat v3: the client is not authenticated, {named} is expected" in caplog.text
+
+
 def test_api_versions_of_an_unknown_version_does_not_count() -> None:
     peer = SaslPeer()
     body = SaslHandshakeRequest(mechanism="PLAIN")

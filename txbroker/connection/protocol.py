@@ -20,7 +20,7 @@ from txbroker.api.unsupported_features import Feature, UnsupportedFeature
 from txbroker.connection.admission import Admission, Begun
 from txbroker.connection.request_headers import RequestHeaders
 from txbroker.connection.response_order import IN_FLIGHT_MAX, OUTPUT_BYTES_MAX, Slot
-from txbroker.connection.states import ANONYMOUS_STATES, RequestKind, State, States, request_kind
+from txbroker.connection.states import ANONYMOUS_STATES, RequestKind, State, States, expected, request_kind
 from txbroker.errors import BrokerError, ErrorCode, ProtocolError
 from txbroker.transport import other_protocols
 from txbroker.transport.interfaces import FrameTransport
@@ -84,7 +84,7 @@ class Connection(Admission):
             return False
         state = self._states[self._state].get(request_kind(route.api_key))
         if state is None:
-            raise ProtocolError(f"it is not allowed here: {self._state.value}")
+            raise ProtocolError(f"the client is not authenticated, {expected(self._states, self._state)} is expected")
         if self._state is State.HANDSHAKE and state is not State.HANDSHAKE:
             self._registry.unsupported.used(self._session, self._headers.client_id)
         self._state = state

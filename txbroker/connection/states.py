@@ -32,6 +32,11 @@ class RequestKind(Enum):
     SASL_AUTHENTICATE = SASL_AUTHENTICATE_KEY
     OTHER = -1
 
+    @property
+    def api(self) -> str:
+        """The name of its API."""
+        return self.name.title().replace("_", "")
+
 
 # The next state by state and request. What is missing is refused: the connection ends.
 States: TypeAlias = Mapping[State, Mapping[RequestKind, State]]
@@ -50,6 +55,11 @@ SASL_STATES: States = {
     State.AUTHENTICATING: {RequestKind.SASL_AUTHENTICATE: State.AUTHENTICATING},  # ready when the mechanism says so
     State.READY: _READY,
 }
+
+
+def expected(states: States, state: State) -> str:
+    """Which requests a state takes, for people."""
+    return " or ".join(kind.api for kind in states[state])
 
 
 def request_kind(api_key: int) -> RequestKind:
