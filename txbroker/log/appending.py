@@ -236,7 +236,7 @@ class AppendableLog(TruncatableLog):
     def _prepare_roll(self) -> None:
         """Have a worker sync the name of the active segment, long before the next one."""
         if self._in_use:
-            self._can_create()
+            self._sync_last_name()
 
     def _roll(self, base_offset: int, now_ms: int) -> Segment:
         """Begin a segment at `base_offset`; the closed one is synced in a worker."""

@@ -13,7 +13,7 @@ from typing import Protocol
 from txbroker.errors import BrokerError, ErrorCode, OutOfResources, StorageError
 from txbroker.log import replica_move_recovery
 from txbroker.log.buffered_later import BufferedLater
-from txbroker.log.directory import AGAIN_MS, Copy, LogDirectory
+from txbroker.log.directory import Copy, LogDirectory
 from txbroker.log.directory_list import DirectoryList
 from txbroker.log.directory_names import DirectoryState, name_in_state
 from txbroker.log.disk import Disk
@@ -170,14 +170,16 @@ class DirectoryMoves:
         if self._directories.observer is not None:
             self._directories.observer.log_moved(topic_partition, log)
         self._leaving[topic_partition] = _Leaving(move)
-        self._sync_arrived(target, log, AGAIN_MS)
+        target.until_possible(partial(self._sync_arrived, target, log))
 
-    def _sync_arrived(self, target: LogDirectory, log: Log, again_ms: int) -> None:
+    def _sync_arrived(self, target: LogDirectory, log: Log) -> None:
+        """Have a worker sync a copy that has replaced its log. OutOfResources: not yet."""
         try:
             plan = log.flush_plan()
+        except OutOfResources:
+            raise
         except StorageError as error:
             self._directories.fail(target, error)
-            target.later(again_ms, _nothing, partial(self._sync_arrived, target, log, again_ms))  # not if it is offline now
             return
         assert plan is not None  # it has the directory's new name
 

@@ -223,15 +223,11 @@ class LocalLog:
         """Whether a truncation or retention must wait: for the next sync, or until a cleaned segment has replaced others."""
         return self._renames != self._synced_renames or self._list.is_replacing
 
-    def _can_create(self) -> bool:
-        """Whether the name of the last segment is durable, so that a loss of power cannot take it from between two others.
-
-        If it is not, a worker begins to sync it.
-        """
+    def _sync_last_name(self) -> None:
+        """Have a worker sync the name of the last segment, unless it is durable or a worker is about to."""
         if self._creations != self._synced_creations and not any(plan.creations == self._creations for plan in self._syncing):
             plan = self._plan(self.recovery_point, [], {self.directory})
             self._later(0, plan.sync, lambda: self.flushed(plan))
-        return self._creations == self._synced_creations
 
     def _names_changed(self) -> None:
         self._renames += 1
