@@ -12,6 +12,7 @@ from tests.log.support import NOW, append, batch, corrupt, end_transaction, entr
 from tests.support.fakes.disk_path import DiskPath
 from tests.support.fakes.faulty_disk import FaultyDisk, Killed
 from txbroker.log.log import Log
+from txbroker.log.log_results import Origin
 
 CHANCE = random.Random(7)
 
@@ -157,6 +158,24 @@ def test_the_gaps_of_a_log_that_was_compacted_stay(directory: DiskPath, where: s
     everything = rows(log)
     log.flush()
     assert rows(crashed(directory)) == everything
+
+
+@pytest.mark.parametrize("mirrored", [False, True])
+@pytest.mark.parametrize("gap", [3, 2**31 - 2, 2**31 - 1, 2**31, 2**40])
+def test_a_gap_at_which_a_follower_rolled_stays(directory: DiskPath, gap: int, mirrored: bool) -> None:
+    """The topic was compacted or mirrored earlier, so its configuration does not show that there may be gaps."""
+    log = open_log(directory, segment_bytes=200, txbroker_mirror_source="there" if mirrored else "")
+    for offset in (0, 1, 1 + gap, 2 + gap):
+        sent = batch(bytes(100), base_offset=offset)
+        if mirrored:
+            log.append(sent, 0, NOW, Origin.MIRROR)
+        else:
+            log.append_replicated(sent, now_ms=NOW)
+    assert len(log.segments) == 4
+    everything = rows(log)
+    assert [row[0] for row in everything] == [0, 1, 1 + gap, 2 + gap]
+    for again in (crashed(directory), crashed(directory, recovery_point=2)):
+        assert (rows(again), again.log_end_offset, again.missing) == (everything, 3 + gap, [])
 
 
 def test_a_gap_below_the_recovery_point_is_damage(directory: DiskPath) -> None:

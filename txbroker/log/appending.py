@@ -12,6 +12,7 @@ from txbroker.log.log_config import LogConfig
 from txbroker.log.log_results import Appended, Later, Origin
 from txbroker.log.markers import read_marker
 from txbroker.log.produced_batch import prepare
+from txbroker.log.offset_index import RELATIVE_OFFSET_MAX
 from txbroker.log.producer_recovery import find_batches
 from txbroker.log.producer_replay import replay_batch
 from txbroker.log.producer_snapshots import SLICE
@@ -132,6 +133,9 @@ class AppendableLog(TruncatableLog):
             self.skip_to(first_offset, now_ms)
             self.advance_start(first_offset)
             end = first_offset
+        if self.segments[-1].should_roll(header.size, header.max_timestamp, header.last_offset, now_ms, self.config):
+            self._sync_name()
+            self._roll(self._base_for(first_offset, header.last_offset), now_ms)
         self.log_end_offset = first_offset
         try:
             self._stamp_and_write(batch, header, leader_epoch, now_ms)
@@ -178,7 +182,7 @@ class AppendableLog(TruncatableLog):
                 self._write_run(records, run)
                 run = []
                 self._sync_name()
-                self._roll(first_offset_of(header), now_ms)
+                self._roll(self._base_for(first_offset_of(header), header.last_offset), now_ms)
             run.append((at, header))
         self._write_run(records, run)
         return Appended(before, self.log_end_offset - 1, -1, self.log_start_offset)
@@ -223,6 +227,13 @@ class AppendableLog(TruncatableLog):
             self._sync_names()
             self._roll(offset, now_ms)
             self.log_end_offset = offset
+
+    def _base_for(self, first_offset: int, last_offset: int) -> int:
+        """The base offset of a segment that begins with a batch: the log's end, so that a gap before the batch lies within the segment.
+
+        Recovery takes a gap between two segments for the trace of a loss of power, unless no segment can span it.
+        """
+        return first_offset if last_offset - self.log_end_offset > RELATIVE_OFFSET_MAX else self.log_end_offset
 
     def _sync_name(self) -> None:
         """Before the next segment: a loss of power must not take the active one from between two others, with records that were synced.

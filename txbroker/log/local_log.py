@@ -17,7 +17,7 @@ from txbroker.log.file_names import LOG, parent_of
 from txbroker.log.flush import FlushPlan
 from txbroker.log.log_config import LogConfig
 from txbroker.log.log_results import Later, Read, TimestampOffset
-from txbroker.log.missing_records import Missing
+from txbroker.log.missing_records import Missing, no_segment_spans
 from txbroker.log.open_segments import OpenSegments
 from txbroker.log.recovery import Loaded
 from txbroker.log.region import EMPTY, Region
@@ -151,6 +151,8 @@ class LocalLog:
                     start = segments[before].next_offset()
                 except CorruptRecords:
                     start = offset
+                if no_segment_spans(start, end):
+                    return at
                 missing = Missing(start, end, f"{segments[before].path(LOG)} ends there, and the next segment begins at {end}")
                 self.missing.append(missing)
                 logger.error("%s: %s; readers continue at offset %d", self.topic_partition, missing, end)

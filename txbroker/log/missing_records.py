@@ -19,7 +19,7 @@ from typing import NamedTuple
 from txbroker.errors import CorruptRecords
 from txbroker.log.disk import Disk
 from txbroker.log.file_names import LOG, OFFSET_INDEX, SNAPSHOT, TIME_INDEX, file_path
-from txbroker.log.offset_index import OffsetIndex
+from txbroker.log.offset_index import RELATIVE_OFFSET_MAX, OffsetIndex
 from txbroker.log.segment import Segment
 from txbroker.log.time_index import TimeIndex
 
@@ -33,6 +33,14 @@ class Missing(NamedTuple):
 
     def __str__(self) -> str:
         return f"the records from offset {self.start} to {self.end - 1} are missing: {self.evidence}"
+
+
+def no_segment_spans(start: int, end: int) -> bool:
+    """Whether a gap between two segments is wider than a segment can be: a leader whose log was compacted sent the batch after it.
+
+    A narrower gap of such a log lies within a segment, because the segment after it begins at the log's end.
+    """
+    return end - start > RELATIVE_OFFSET_MAX
 
 
 class Orphans:

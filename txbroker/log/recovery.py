@@ -23,6 +23,7 @@ from txbroker.log.leader_epochs import LeaderEpochs
 from txbroker.log.log_config import LogConfig
 from txbroker.log.log_results import AbortedTransaction
 from txbroker.log.missing_records import Missing, Orphans
+from txbroker.log.offset_index import RELATIVE_OFFSET_MAX
 from txbroker.log.producer_replay import replay_batch, replay_range
 from txbroker.log.producer_snapshots import Snapshots
 from txbroker.log.producers import ProducerStates
@@ -293,7 +294,7 @@ class Loader:
             if self._interrupted():
                 raise StartInterrupted(f"{self._topic_partition}: {amount(len(self._segments) - at, 'segment')} not recovered yet")
             if at > first:
-                if end < segment.base_offset and not self._may_have_gaps(at):
+                if end < segment.base_offset and not self._may_have_gaps(at, end):
                     evidence = f"the segment before {segment.path(LOG)} ends there"
                     if end >= synced_end:
                         logger.warning("%s: the log ends at offset %d: %s", self._topic_partition, end, evidence)
@@ -313,11 +314,13 @@ class Loader:
                 break
         return end
 
-    def _may_have_gaps(self, at: int) -> bool:
-        """Whether the gap before a segment may be due to compaction or a mirror, now or earlier: then there are gaps within segments, too.
+    def _may_have_gaps(self, at: int, end: int) -> bool:
+        """Whether the gap from `end` to a segment may be due to compaction or a mirror, now or earlier.
 
-        A loss of power leaves none there.
+        Then there are gaps within segments, too, where a loss of power leaves none; or it is wider than all records that may be unsynced.
         """
+        if missing_records.no_segment_spans(end, self._segments[at].base_offset):
+            return True
         for segment in self._segments[at:] if not self._has_gaps else ():
             end = segment.base_offset
             for entry in segment.walk(0):
@@ -375,7 +378,7 @@ class Loader:
         first = first_offset_of(header)
         if first < end:
             return f"a batch of offsets {first} to {header.last_offset} follows on offset {end - 1}"
-        if header.last_offset - segment.base_offset > 2**31 - 1:
+        if header.last_offset - segment.base_offset > RELATIVE_OFFSET_MAX:
             return f"offset {header.last_offset} is too far from the segment's base"
         return ""
 
