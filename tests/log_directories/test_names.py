@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import errno
+from dataclasses import replace
 from random import Random
 from typing import Any
 
 import pytest
 
 from simulation.memory_disk import MemoryDisk
+from tests.log.support import batch
 from tests.log_directories.support import NOW, T0, DirectoryHarness, append, content
 from tests.support.fakes.disk_path import DiskPath
 from tests.support.fakes.faulty_disk import FaultyDisk
@@ -122,6 +124,26 @@ def test_a_roll_waits_for_the_name_that_a_busy_worker_is_to_sync(skipped: int) -
         storage.power_cut(Random(seed))
         bases = [segment.base_offset for segment in found(storage)[T0].segments]
         assert bases in ([0, 3], [0, 3, 4 + skipped])
+
+
+@pytest.mark.parametrize("earlier", ["compacted", "a follower"])
+def test_a_log_that_has_gaps_gets_no_others_by_a_loss_of_power(earlier: str) -> None:
+    """Its configuration does not show that it has gaps, its batches do: a segment that is lost would leave one more."""
+    for seed in range(60):
+        storage = MemoryDisk()
+        broker = started(storage, segment_bytes=400, cleanup_policy=frozenset({"compact" if earlier == "compacted" else "delete"}))
+        log = broker.create(T0)
+        append(log, b"first" * 40)
+        log.flush()
+        if earlier == "compacted":
+            log.reconfigure(replace(log.config, cleanup_policy=frozenset({"delete"})))
+        log.append_replicated(batch(b"after a gap" * 20, base_offset=5), now_ms=NOW)
+        log.flush()
+        for number in range(4):
+            log.append_replicated(batch(b"%d" % number * 250, base_offset=6 + number), now_ms=NOW)
+        storage.power_cut(Random(seed))
+        bases = [segment.base_offset for segment in found(storage)[T0].segments]
+        assert bases == [0, 1, 6, 7, 8, 9][: len(bases)]
 
 
 @pytest.mark.parametrize("policy", ["delete", "compact"])

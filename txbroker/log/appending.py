@@ -11,12 +11,12 @@ from txbroker.log.leader_epochs import NOT_WRITTEN
 from txbroker.log.log_config import LogConfig
 from txbroker.log.log_results import Appended, Later, Origin
 from txbroker.log.markers import read_marker
-from txbroker.log.produced_batch import prepare
 from txbroker.log.offset_index import RELATIVE_OFFSET_MAX
+from txbroker.log.produced_batch import prepare
 from txbroker.log.producer_recovery import find_batches
 from txbroker.log.producer_replay import replay_batch
 from txbroker.log.producer_snapshots import SLICE
-from txbroker.log.recovery import Loaded, first_offset_of
+from txbroker.log.recovery import Loaded, first_offset_of, is_after_gap, may_have_gaps
 from txbroker.log.segment import Segment
 from txbroker.log.truncation import TruncatableLog
 from txbroker.log.validate import Validated, validate, validate_copied
@@ -28,9 +28,12 @@ _new_appended: Callable[[type[Appended], tuple[int, int, int, int, bool]], Appen
 
 
 class AppendableLog(TruncatableLog):
-    """A log to which batches are appended. `_in_use`: in the logs' thread; otherwise names of files are synced in place."""
+    """A log to which batches are appended.
 
-    __slots__ = ("_in_use",)
+    `_in_use`: in the logs' thread; otherwise names of files are synced in place. `_has_gaps`: there may be offsets without records.
+    """
+
+    __slots__ = ("_has_gaps", "_in_use")
 
     def __init__(
         self,
@@ -45,6 +48,12 @@ class AppendableLog(TruncatableLog):
     ) -> None:
         super().__init__(directory, topic_partition, loaded, disk=disk, config=config, later=later, random_below=random_below)
         self._in_use = False
+        self._has_gaps = loaded.has_gaps
+
+    def reconfigure(self, config: LogConfig) -> None:
+        """Apply new settings; the active segment keeps its jitter."""
+        super().reconfigure(config)
+        self._has_gaps |= may_have_gaps(config)  # also when a later configuration ends it
 
     def append(self, records: memoryview, leader_epoch: int, now_ms: int, origin: Origin = Origin.CLIENT) -> Appended:
         """Validate and append a leader's records. `records` must be writable: offsets and epoch are stamped in place.
@@ -166,13 +175,16 @@ class AppendableLog(TruncatableLog):
         batches: list[tuple[int, EntryHeader]] = []
         scan = Scan(records, check_crc=True)
         expected = self.log_end_offset
+        has_gaps = False
         for at, header in scan:
+            has_gaps = has_gaps or is_after_gap(header, expected)
             first_offset = first_offset_of(header)
             if first_offset < expected:
                 raise CorruptRecords(f"offset {first_offset} was sent for {self.topic_partition}, which ends at {expected}")
             expected = header.last_offset + 1
             batches.append((at, header))
         scan.raise_if_corrupt()
+        self._has_gaps |= has_gaps
         before = self.log_end_offset
         run: list[tuple[int, EntryHeader]] = []
         for at, header in batches:
@@ -238,10 +250,10 @@ class AppendableLog(TruncatableLog):
     def _sync_name(self) -> None:
         """Before the next segment: a loss of power must not take the active one from between two others, with records that were synced.
 
-        Recovery ends a log at the gap that such a loss leaves (`recovery.py`). A log that may have gaps because of compaction or a mirror
+        Recovery ends a log at the gap that such a loss leaves (`recovery.py`). A log that may have other gaps
         shows nothing: the name of its active segment is synced in place, unless a worker has done so since the segment began.
         """
-        if not self._in_use or self.config.compact or self.config.txbroker_mirror_source:
+        if self._has_gaps or not self._in_use:
             self._sync_names()
 
     def _prepare_roll(self) -> None:

@@ -41,7 +41,7 @@ logger = logging.getLogger("txbroker.log")
 class Loaded:
     """The parts of a log and its offsets. `unsynced`: paths of what was written, which a flush must make durable.
 
-    `missing`: records that the log has lost.
+    `missing`: records that the log has lost. `has_gaps`: the log is known to have offsets without records.
     """
 
     segments: list[Segment]
@@ -53,6 +53,7 @@ class Loaded:
     recovery_point: int
     unsynced: set[str]
     missing: list[Missing]
+    has_gaps: bool
 
 
 class Loader:
@@ -80,7 +81,7 @@ class Loader:
         self._clean = clean
         self._log_start_offset = log_start_offset
         self._recovery_point = recovery_point
-        self._has_gaps = config.compact or bool(config.txbroker_mirror_source)
+        self._has_gaps = may_have_gaps(config)
         self._interrupted = interrupted
         self._known_ends = [(recovery_point, "recovery point"), (high_watermark, "high watermark")]
         self._known_starts = [(log_start_offset, "the log start offset")] if clean and log_start_offset else []
@@ -144,6 +145,7 @@ class Loader:
             recovery_point=recovery_point,
             unsynced=self._unsynced,
             missing=sorted(self._missing.values()),
+            has_gaps=self._has_gaps,
         )
 
     # Missing records
@@ -324,7 +326,7 @@ class Loader:
         for segment in self._segments[at:] if not self._has_gaps else ():
             end = segment.base_offset
             for entry in segment.walk(0):
-                if _is_after_gap(entry.header, end):
+                if is_after_gap(entry.header, end):
                     self._has_gaps = True
                     return True
                 end = entry.header.last_offset + 1
@@ -348,7 +350,7 @@ class Loader:
             problem = self._out_of_place(segment, header, end)
             if problem:
                 break
-            self._has_gaps = self._has_gaps or _is_after_gap(header, end)
+            self._has_gaps = self._has_gaps or is_after_gap(header, end)
             segment.note(position, header.size, header.last_offset, header.max_timestamp)
             if self._leader_epochs.intact:  # else all batches are read afterwards
                 self._epochs_found |= self._leader_epochs.correct(header.leader_epoch, first_offset_of(header))
@@ -405,7 +407,12 @@ class Loader:
         epochs.truncate_from_start(log_start_offset)
 
 
-def _is_after_gap(header: EntryHeader, end: int) -> bool:
+def may_have_gaps(config: LogConfig) -> bool:
+    """Whether a log of this configuration may have offsets without records."""
+    return config.compact or bool(config.txbroker_mirror_source)
+
+
+def is_after_gap(header: EntryHeader, end: int) -> bool:
     """Whether there are offsets without records between `end` and the last record of a batch. Old formats do not say it."""
     return isinstance(header, BatchHeader) and (header.base_offset > end or header.count <= header.last_offset_delta)
 
