@@ -113,11 +113,13 @@ def test_errors_do_not_contain_secrets() -> None:
         ("process.roles=broker", "server.properties:1: process.roles is accepted, but has no effect: "
          "this broker stores its metadata without KRaft"),
         ("zookeeper.set.acl=true", "server.properties:1: zookeeper.set.acl is accepted, but has no effect on this broker"),
-        ("listener.name.external.ssl.client.auth=none",
-         "server.properties:1: listener.name.external.ssl.client.auth is ignored: settings of single listeners are not supported yet"),
-        ("listener.name.a.ssl.client.auth=none\nlistener.name.b.sasl.enabled.mechanisms=PLAIN",
-         "listener.name.a.ssl.client.auth (server.properties:1), listener.name.b.sasl.enabled.mechanisms (server.properties:2) "
-         "are ignored: settings of single listeners are not supported yet"),
+        ("listener.name.external.max.connections=1",
+         "server.properties:1: listener.name.external.max.connections is ignored: not a key that single listeners can have"),
+        ("listener.name.a.max.connections=1\nlistener.name.b.log.dirs=/x",
+         "listener.name.a.max.connections (server.properties:1), listener.name.b.log.dirs (server.properties:2) "
+         "are ignored: not a key that single listeners can have"),
+        ("listener.name.a.b.sasl.login.class=x",
+         "server.properties:1: listener.name.a.b.sasl.login.class is accepted, but has no effect on this broker"),
     ],
 )
 def test_unknown_keys_and_keys_without_effect_give_warnings(text: str, warning: str) -> None:

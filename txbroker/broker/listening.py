@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
+from functools import partial
 
 from twisted.internet.error import CannotListenError
 
@@ -39,13 +40,13 @@ class Listening:
             except CannotListenError as error:
                 raise _refused(configured, error.socketError) from error
 
-    def bind(self, build: Callable[[], Connection]) -> None:
-        """Bind the ports; StartError. Connections wait in the backlog until `accept`."""
+    def bind(self, build: Callable[[ConfiguredListener], Connection]) -> None:
+        """Bind the ports; StartError. Connections wait in the backlog until `accept`. `build` makes a connection of a listener."""
         backlog = self._config.int("socket.listen.backlog.size")
         for configured in self._listeners.bound:
             host = "" if configured.wildcard else configured.host
             try:
-                port = self.ports.listen(configured.name, host, configured.port, build, backlog=backlog)
+                port = self.ports.listen(configured.name, host, configured.port, partial(build, configured), backlog=backlog)
             except CannotListenError as error:
                 raise _refused(configured, error.socketError) from error
             self.bound[configured.name] = (configured.host or "0.0.0.0", port)

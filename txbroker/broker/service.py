@@ -200,7 +200,7 @@ class Broker:
         )
         self._on_stop("listeners", lambda: Deferred.fromCoroutine(listening.close()))
         listening.ports.file_gone(directories.check_file)
-        listening.bind(lambda: Connection(components.registry))
+        listening.bind(lambda listener: Connection(components.registry))
         self.bound = listening.bound
         self._on_stop("components", components.stop)
         components.start()

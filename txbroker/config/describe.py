@@ -37,6 +37,7 @@ class ConfigEntry:
 def describe_broker(config: BrokerConfig) -> list[ConfigEntry]:
     """All broker keys, each with its own value, not with that of a synonym. Unknown keys are described as secrets."""
     known = [_broker_entry(key, config.found(key.name)) for key in BROKER_KEYS.values()]
+    known += [_broker_entry(key, config.found(key.name)) for key in config.of_listeners()]
     unknown = {**dict.fromkeys(config.static.unknown, Source.STATIC_BROKER_CONFIG), **config.unknown_dynamic}
     return known + [_unknown_entry(name, source) for name, source in unknown.items()]
 
@@ -59,7 +60,7 @@ def describe_topic(config: BrokerConfig, overrides: Mapping[str, str]) -> list[C
 
 def _broker_entry(key: Key, found: Iterable[Found]) -> ConfigEntry:
     chain = list(found)
-    while chain and chain[0].key is not key:
+    while chain and chain[0].key != key:
         del chain[0]
     value = chain[0].value if chain else None
     source = chain[0].source if chain else Source.DEFAULT_CONFIG

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from txbroker.config.broker_keys import BROKER_KEYS
 from txbroker.config.keys import Key
+from txbroker.config.listener_keys import known_key
 from txbroker.config.resolve import BrokerConfig, Found, Source
 
 HIDDEN = "[hidden]"  # as Kafka prints passwords
@@ -33,7 +34,7 @@ class Row(NamedTuple):
 
 def rows(config: BrokerConfig, *, everything: bool = False) -> list[Row]:
     """Keys that have an effect or are set, by name; all known keys with `everything`. Values of unknown keys are hidden."""
-    known = [_row(config, key) for key in BROKER_KEYS.values()]
+    known = [_row(config, key) for key in (*BROKER_KEYS.values(), *config.of_listeners())]
     shown = [row for row in known if everything or row.effective or row.source != Source.DEFAULT_CONFIG.name]
     static = Source.STATIC_BROKER_CONFIG.name
     unknown = [Row(name, HIDDEN, str(config.static.origins[name]), static, False) for name in config.static.unknown]
@@ -45,7 +46,7 @@ def changed_settings(config: BrokerConfig) -> list[str]:
     known = [
         f"{name}={HIDDEN if key.sensitive else key.format(value)}"
         for name, value in config.static.values.items()
-        if value != (key := BROKER_KEYS[name]).default
+        if (key := known_key(name)) is not None and value != key.default
     ]
     return sorted([*known, *(f"{name}={HIDDEN}" for name in config.static.unknown)])
 
@@ -65,4 +66,4 @@ def _origin(config: BrokerConfig, key: Key, found: Found | None) -> str:
         place = str(config.static.origins[found.key.name])
     else:
         place = _DYNAMIC.get(found.source, "default")
-    return place if found.key is key else f"{place} ({found.key.name})"
+    return place if found.key == key else f"{place} ({found.key.name})"

@@ -6,16 +6,17 @@ default. Within one source synonyms have an order: `log.retention.ms` before `.m
 
 from __future__ import annotations
 
-import builtins
 import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
 from txbroker.config.broker_keys import BROKER_KEYS, SynonymKey, synonyms
-from txbroker.config.keys import InvalidValue, Key, Type, Update, Value, split_csv
+from txbroker.config.keys import InvalidValue, Key, Update, Value
+from txbroker.config.listener_keys import LISTENER_PREFIX, known_key, listener_base, listener_key, listener_prefix
 from txbroker.config.properties import Properties
 from txbroker.config.static import StaticConfig, read_static
+from txbroker.config.values import Values
 
 logger = logging.getLogger("txbroker.config")
 
@@ -41,7 +42,7 @@ class Found:
     unit: int = 1
 
 
-class BrokerConfig:
+class BrokerConfig(Values):
     """The configuration of this broker: static values from the start, and the current dynamic values.
 
     Only `broker/dynamic.py` calls `set_dynamic`, when the metadata tree changes. A component that supports dynamic changes of a key
@@ -70,7 +71,7 @@ class BrokerConfig:
             name: source
             for source, names in ((Source.DYNAMIC_DEFAULT_BROKER_CONFIG, default), (Source.DYNAMIC_BROKER_CONFIG, broker))
             for name in names
-            if name not in BROKER_KEYS
+            if known_key(name) is None
         }
         self._values: dict[str, Value] = {}
 
@@ -82,13 +83,33 @@ class BrokerConfig:
         return other
 
     def found(self, name: str) -> Iterator[Found]:
-        """All values of a key and its synonyms; the first one is the effective one. KeyError for an unknown key."""
+        """All values of a key and its synonyms; the first one is the effective one. KeyError for an unknown key.
+
+        For a key of a single listener also those of the key that it overrides.
+        """
+        key = listener_key(name)
+        if key is not None:
+            yield from (Found(key, values[name], source) for source, values in self._layers if values.get(name) is not None)
+            name = listener_base(name)
         chain: tuple[SynonymKey, ...] = synonyms(BROKER_KEYS[name].name)
         for source, values in self._layers:
             for synonym in chain:
                 value = values.get(synonym.name)
                 if value is not None:
                     yield Found(BROKER_KEYS[synonym.name], value, source, synonym.unit)
+
+    def of_listeners(self) -> Iterator[Key]:
+        """The keys of single listeners that are set."""
+        names = {name: None for _, values in self._layers for name in values if name.startswith(LISTENER_PREFIX)}
+        return (key for name in names if (key := listener_key(name)) is not None)
+
+    def listener(self, name: str) -> ListenerConfig:
+        """The values for one listener."""
+        return ListenerConfig(self, self, listener_prefix(name))
+
+    def prefixed(self, name: str) -> Value:
+        """The value of a key of one listener, such as `listener.name.internal.ssl.client.auth`; None if it is not set."""
+        return next((values[name] for _, values in self._layers if values.get(name) is not None), None)
 
     def value(self, name: str) -> Value:
         """The value of a key of any type; None if it is not set."""
@@ -106,46 +127,28 @@ class BrokerConfig:
             return -1 if first.value < 0 else first.value * first.unit  # a negative number of hours is "no limit" in ms too
         return first.value
 
-    def boolean(self, name: str) -> bool:
-        """The value of a BOOLEAN key."""
-        value = self.value(name)
-        if isinstance(value, bool):
-            return value
-        raise _wrong_type(name, value, "a boolean")
 
-    def int(self, name: str) -> builtins.int:
-        """The value of an INT, SHORT or LONG key that is always set."""
-        value = self.value(name)
-        if isinstance(value, builtins.int) and not isinstance(value, bool):
-            return value
-        raise _wrong_type(name, value, "a whole number")
+class ListenerConfig(Values):
+    """The values for one listener: that of the key with the listener's prefix, else that of the key (`valuesWithPrefixOverride`)."""
 
-    def double(self, name: str) -> float:
-        """The value of a DOUBLE key."""
-        value = self.value(name)
-        if isinstance(value, float):
-            return value
-        raise _wrong_type(name, value, "a double")
+    def __init__(self, config: BrokerConfig, inherited: Values, prefix: str) -> None:
+        """`inherited` has the values of keys that are not set with this prefix."""
+        self.prefix = prefix
+        self._config = config
+        self._inherited = inherited
 
-    def text(self, name: str) -> str:
-        """The value of a STRING, CLASS or PASSWORD key that is always set."""
-        value = self.value(name)
-        if isinstance(value, str):
-            return value
-        raise _wrong_type(name, value, "a text")
+    def value(self, name: str) -> Value:
+        """The value of a key of any type; None if it is not set."""
+        own = self._config.prefixed(self.prefix + name)
+        return self._inherited.value(name) if own is None else own
 
-    def optional_text(self, name: str) -> str | None:
-        """The value of a STRING, CLASS or PASSWORD key; None if it is not set."""
-        return None if self.value(name) is None else self.text(name)
+    def mechanism(self, name: str) -> ListenerConfig:
+        """The values for a SASL mechanism on this listener."""
+        return ListenerConfig(self._config, self, f"{self.prefix}{name.lower()}.")
 
-    def list(self, name: str) -> tuple[str, ...]:
-        """The value of a LIST key, or the comma-separated parts of a STRING key, without empty ones; empty if it is not set."""
-        value = self.value(name)
-        if value is None or isinstance(value, str):
-            return split_csv(value or "")
-        if isinstance(value, tuple):
-            return value
-        raise _wrong_type(name, value, "a list")
+    def names(self, key: str) -> tuple[str, ...]:
+        """The names under which a key can be set for this listener, for an error about it."""
+        return self.prefix + key, key
 
 
 _DEFAULTS: Mapping[str, Value] = {name: key.default for name, key in BROKER_KEYS.items() if key.default is not None}
@@ -154,7 +157,7 @@ _DEFAULTS: Mapping[str, Value] = {name: key.default for name, key in BROKER_KEYS
 def _read_dynamic(texts: Mapping[str, str]) -> dict[str, Value]:
     values: dict[str, Value] = {}
     for name, text in texts.items():
-        key = BROKER_KEYS.get(name)
+        key = known_key(name)
         if key is None:
             continue  # unknown keys can be stored, as in Kafka, where plugins have keys
         if key.update is Update.READ_ONLY:
@@ -165,7 +168,3 @@ def _read_dynamic(texts: Mapping[str, str]) -> dict[str, Value]:
         except InvalidValue as error:
             logger.warning("ignoring a dynamic value: %s", error)
     return values
-
-
-def _wrong_type(name: str, value: Value, wanted: str) -> TypeError:
-    return TypeError(f"{name} is {'not set' if value is None else Type(BROKER_KEYS[name].type).name}, not {wanted}")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from txbroker.config.broker_keys import BROKER_KEYS
 from txbroker.config.keys import InvalidValue, Value
+from txbroker.config.listener_keys import LISTENER_PREFIX, known_key
 from txbroker.config.properties import Origin, Properties, Property
 from txbroker.config.topic_keys import SERVER_KEYS, TOPIC_KEYS
 from txbroker.errors import ConfigError
@@ -15,7 +16,7 @@ from txbroker.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class StaticConfig:
-    """The configured values. `values` has the known keys; `unknown` has the names of the others.
+    """The configured values. `values` has the known keys, also those of single listeners; `unknown` has the names of the others.
 
     `warnings` has one sentence for each unknown key, and one for all keys without effect.
     """
@@ -38,7 +39,7 @@ def invalid_values(properties: Properties) -> dict[str, str]:
     """A sentence with file and line for each key whose value is invalid."""
     found: dict[str, str] = {}
     for name, written in properties.items():
-        key = BROKER_KEYS.get(name)
+        key = known_key(name)
         if key is not None:
             try:
                 key.parse(written.text)
@@ -59,15 +60,15 @@ def read_static(properties: Properties) -> StaticConfig:
     if invalid:
         raise ConfigError(*invalid.values())
     both = _with_node_id(properties)
-    values = {name: BROKER_KEYS[name].parse(written.text) for name, written in both.items() if name in BROKER_KEYS}
+    keys = {name: key for name in both if (key := known_key(name)) is not None}
+    values = {name: key.parse(both[name].text) for name, key in keys.items()}
     origins = {name: written.origin for name, written in both.items()}
-    unknown = tuple(name for name in properties if name not in BROKER_KEYS)
+    unknown = tuple(name for name in properties if name not in keys)
     return StaticConfig(values, origins, unknown, tuple(_warnings(values, origins, unknown)))
 
 
 # Declares the providers of ${env:...} and ${file:...} (config/providers.py).
 _QUIET_PREFIX = "config.providers"
-_LISTENER_PREFIX = "listener.name."
 _KRAFT_PREFIXES = ("process.roles", "controller.quorum.", "metadata.", "broker.session.", "broker.heartbeat.", "initial.broker.",
                    "eligible.leader.")  # fmt: skip
 
@@ -77,13 +78,14 @@ def _warnings(values: Mapping[str, Value], origins: Mapping[str, Origin], unknow
 
     A key that is set to its default needs no warning.
     """
-    of_listeners = [name for name in unknown if name.startswith(_LISTENER_PREFIX)]
+    of_listeners = [name for name in unknown if name.startswith(LISTENER_PREFIX)]
     for name in unknown:
         if name not in of_listeners and not name.startswith(_QUIET_PREFIX):
             yield f"{origins[name]}: {_unknown(name)}"
     if of_listeners:
-        yield f"{_places(of_listeners, origins, 'is', 'are')} ignored: settings of single listeners are not supported yet"
-    idle = [name for name, value in values.items() if not BROKER_KEYS[name].effective and value != BROKER_KEYS[name].default]
+        yield f"{_places(of_listeners, origins, 'is', 'are')} ignored: not a key that single listeners can have"
+    known = {name: key for name in values if (key := known_key(name)) is not None}
+    idle = [name for name, key in known.items() if not key.effective and values[name] != key.default]
     kraft = [name for name in idle if name.startswith(_KRAFT_PREFIXES)]
     rest = [name for name in idle if name not in kraft]
     if rest:

@@ -1,0 +1,44 @@
+"""Keys for single listeners: `listener.name.<listener>.<key>`, for SASL also `listener.name.<listener>.<mechanism>.<key>`.
+
+The name of the listener is in lower case (Kafka's `ListenerName.configPrefix`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from txbroker.config.broker_keys import BROKER_KEYS
+from txbroker.config.keys import Key
+
+LISTENER_PREFIX = "listener.name."
+
+# Keys that a listener can have for itself.
+_FAMILIES = ("ssl.", "sasl.", "principal.builder.", "connections.max.reauth.ms")
+
+
+def listener_prefix(listener: str) -> str:
+    """The prefix of the keys of a listener."""
+    return f"{LISTENER_PREFIX}{listener.lower()}."
+
+
+def known_key(name: str) -> Key | None:
+    """The key of brokers, or of a single listener, with this name."""
+    return BROKER_KEYS.get(name) or listener_key(name)
+
+
+def listener_key(name: str) -> Key | None:
+    """The key of a single listener, with its whole name; None if the name is not one of such a key."""
+    base = listener_base(name)
+    return replace(BROKER_KEYS[base], name=name) if base else None
+
+
+def listener_base(name: str) -> str:
+    """The key that a key of a single listener overrides; empty if the name is not one of such a key."""
+    if not name.startswith(LISTENER_PREFIX):
+        return ""
+    _, dot, rest = name.removeprefix(LISTENER_PREFIX).partition(".")
+    while dot:
+        if rest in BROKER_KEYS and rest.startswith(_FAMILIES):
+            return rest
+        _, dot, rest = rest.partition(".")
+    return ""
