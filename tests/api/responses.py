@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import Any, TypeVar
 
-from txbroker.api.encoded.encoded_response import EncodedResponse
+from txbroker.api.encoded.response_frame import Frame
 from txbroker.api.parking import ParkedRequest
 from txbroker.log.region import Region
 from txbroker.wire.codec import decode
@@ -15,10 +15,10 @@ from txbroker.wire.schema import Request, response_class
 M = TypeVar("M")
 
 
-def frame(response: EncodedResponse) -> bytes:
+def frame(response: Frame) -> bytes:
     """The whole frame, whose size is checked."""
-    data = b"".join(part.read() if isinstance(part, Region) else part for part in response.parts)
-    assert len(data) == response.size == 4 + struct.unpack_from(">i", data)[0]
+    data = b"".join(part.read() if isinstance(part, Region) else part for part in response[0])
+    assert len(data) == response[1] == 4 + struct.unpack_from(">i", data)[0]
     return data
 
 
@@ -29,7 +29,7 @@ def later(response: Any) -> Any:
 
 def message(response: Any, request: type[Request], version: int, correlation_id: int = 1) -> Any:
     """The message; of an encoded one header and size are checked."""
-    if not isinstance(response, EncodedResponse):
+    if not isinstance(response, tuple):
         return response
     data = frame(response)
     header = struct.pack(">i", correlation_id) + bytes(response_header_version(request, version))

@@ -17,7 +17,7 @@ from tests.api.lone_broker import alone
 from tests.api.responses import frame, message
 from tests.log.support import NOW
 from tests.support.fakes.replication import ALL_ALIVE
-from txbroker.api.encoded.encoded_response import EncodedResponse
+from txbroker.api.encoded.response_frame import Frame
 from txbroker.api.fetch import FetchHandler
 from txbroker.api.fetch_sessions import FetchSessions
 from txbroker.api.parking import ParkedRequest
@@ -210,9 +210,9 @@ def request_of(principal: str, number: int, version: int = 11) -> RequestContext
     return RequestContext(1, version, number, None, session)
 
 
-def waiting(reading: Reading, principals: list[str]) -> list[EncodedResponse]:
+def waiting(reading: Reading, principals: list[str]) -> list[Frame]:
     """Fetches that wait for the first record; their answers."""
-    answers: list[EncodedResponse] = []
+    answers: list[Frame] = []
     for number, principal in enumerate(principals):
         wanted = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1000)
         request = FetchRequest(max_wait_ms=1000, min_bytes=1, topics=[FetchTopic(topic="orders", partitions=[wanted])])
@@ -231,7 +231,8 @@ def test_fetches_that_wait_for_the_same_records_share_their_response() -> None:
         assert len(reads) == 1
         assert [frame(answer)[4:8] for answer in answers] == [number.to_bytes(4, "big") for number in range(5)]
         assert len({frame(answer)[8:] for answer in answers}) == 1
-        assert partition.counts.bytes_out == 5 * answers[0].records_bytes
+        (topic,) = message(answers[0], FetchRequest, 11, 0).responses
+        assert partition.counts.bytes_out == 5 * len(topic.partitions[0].records)
         assert partition.counts.fetch_requests == 5
 
 
@@ -250,7 +251,7 @@ def test_sessions_that_wait_for_the_same_record_read_it_once() -> None:
     """Three groups of consumers, for example."""
     with leading() as partition:
         reading = Reading(partition, shares=True, sessions=3)
-        answers: list[EncodedResponse] = []
+        answers: list[Frame] = []
         topics = [FetchTopic(topic="orders", partitions=[FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1000)])]
         for number in range(3):
             first: Any = reading.handler(

@@ -15,7 +15,7 @@ from tests.api.responses import message
 from tests.transport.test_connection import Transport
 from txbroker.api.encoded.fetch_response import SESSION_VERSION, FetchResponses
 from txbroker.api.encoded.produce_response import NUMBERS_VERSION, ProduceResponses
-from txbroker.api.encoded.throttle_time import with_throttle_time
+from txbroker.api.encoded.response_frame import with_throttle_time
 from txbroker.api.fetch_item import FetchItem, PartitionRead
 from txbroker.api.registry import Registry, between_brokers
 from txbroker.api.request_context import RequestContext

@@ -9,7 +9,6 @@ from typing import Any, Protocol
 from twisted.internet.defer import Deferred
 
 from txbroker.api.encoded.cached_response import CachedResponse
-from txbroker.api.encoded.encoded_response import EncodedResponse
 from txbroker.api.parking import ParkedRequest
 from txbroker.api.request_context import RequestContext, Session
 from txbroker.api.resources import CLUSTER_NAME, AclOperation, AclResource, Need, Resources
@@ -146,8 +145,8 @@ class Guard:
         cls = response_class(self._request)
         if isinstance(response, CachedResponse):
             body = memoryview(response.body(encoder(cls, self._version)))
-        elif isinstance(response, EncodedResponse):
-            frame = memoryview(b"".join(part.read() if isinstance(part, Region) else part for part in response.parts))[_SIZE_BYTES:]
+        elif isinstance(response, tuple):
+            frame = memoryview(b"".join(part.read() if isinstance(part, Region) else part for part in response[0]))[_SIZE_BYTES:]
             body = frame[response_body_position(frame, response_header_version(self._request, self._version)) :]
         else:
             plain: Response = response

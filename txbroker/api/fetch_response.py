@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias
 
 from txbroker.api.current_leaders import CurrentLeaders
-from txbroker.api.encoded.encoded_response import EncodedResponse
 from txbroker.api.encoded.fetch_response import FetchResponses
+from txbroker.api.encoded.response_frame import Frame
 from txbroker.api.fetch_down_conversion import down_convert
 from txbroker.api.fetch_item import FetchItem, PartitionRead
 from txbroker.api.request_context import RequestContext
@@ -29,7 +29,7 @@ V2_BATCH_VERSION = 4
 NODE_ENDPOINTS_VERSION = 16
 _MAGIC_0_VERSION_MAX = 1
 
-Fetched: TypeAlias = FetchResponse | EncodedResponse
+Fetched: TypeAlias = FetchResponse | Frame
 
 
 class FetchAnswers:

@@ -19,8 +19,8 @@ from typing import Any, TypeAlias
 from twisted.internet.defer import Deferred, gatherResults
 
 from txbroker.api.current_leaders import CurrentLeaders
-from txbroker.api.encoded.encoded_response import EncodedResponse
 from txbroker.api.encoded.produce_response import ProduceResponses
+from txbroker.api.encoded.response_frame import Frame
 from txbroker.api.produce_answers import ACKS_ALL, Outcome, ProduceAnswers, failure
 from txbroker.api.produce_verification import ProduceVerification, Unverified, Verified
 from txbroker.api.request_context import RequestContext
@@ -100,7 +100,7 @@ class ProduceHandler:
 
     def __call__(
         self, request: ProduceRequest, context: RequestContext
-    ) -> ProduceResponse | EncodedResponse | Deferred[ProduceResponse] | None:
+    ) -> ProduceResponse | Frame | Deferred[ProduceResponse] | None:
         acks = request.acks
         if acks not in (0, 1, ACKS_ALL):
             return self._refused(request, BrokerError(ErrorCode.INVALID_REQUIRED_ACKS))

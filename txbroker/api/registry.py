@@ -3,7 +3,7 @@
 A handler is an object with
 
     request: type[Request]          the request class that it handles, and with it the API key
-    __call__(request, context)      -> Response | EncodedResponse | CachedResponse | None; a Deferred or ParkedRequest of it
+    __call__(request, context)      -> Response | Frame | CachedResponse | None; a Deferred or ParkedRequest of it
     versions: VersionRange          optional: a range narrower than the schema's
     advertised: bool                optional: False for an API that is answered, but not listed by ApiVersions
     in_cluster: bool                optional: True for an API that only a broker of a cluster serves (for the documentation)
@@ -35,7 +35,7 @@ from twisted.internet.defer import Deferred
 
 from txbroker.api.authorization import AllowAll, Authorizer, Guard
 from txbroker.api.encoded.cached_response import CachedResponse
-from txbroker.api.encoded.encoded_response import EncodedResponse, Part
+from txbroker.api.encoded.response_frame import Frame, Part
 from txbroker.api.parking import ParkedRequest
 from txbroker.api.request_context import RequestContext
 from txbroker.api.request_counts import SAMPLED_ONE_IN, Clock, Errors, ErrorTally, RequestTimes
@@ -46,7 +46,7 @@ from txbroker.wire.codec import decoder, encoder
 from txbroker.wire.headers import request_header_version, response_header_version
 from txbroker.wire.schema import Request, Response, VersionRange, response_class
 
-Answer: TypeAlias = Response | EncodedResponse | CachedResponse
+Answer: TypeAlias = Response | Frame | CachedResponse
 HandlerResult: TypeAlias = Answer | Deferred[Any] | ParkedRequest[Any] | None  # of Answer | None; both are invariant
 
 
@@ -67,8 +67,8 @@ class UnsupportedVersion(ProtocolError):
 class Route:
     """Everything that requests of one API key and version need, looked up once."""
 
-    __slots__ = ("_rounds", "api_key", "api_version", "call", "decode", "encode", "failed", "flexible", "has_regions", "is_answered",
-                 "is_exempt", "name", "overlaps", "release_records", "request_header", "requests_until_sample", "response",
+    __slots__ = ("_rounds", "api_key", "api_version", "call", "decode", "encode", "failed", "flexible", "is_answered", "is_exempt",
+                 "name", "overlaps", "release_records", "request_header", "requests_until_sample", "response",
                  "response_header", "times")  # fmt: skip
 
     def __init__(
@@ -92,8 +92,6 @@ class Route:
         )
         self.response = response_class(request)
         self.encode: Callable[[Response], list[Part]] = _tallying(encoder(self.response, version), tally)
-        self.has_regions = False
-        """Whether a response had file regions. Until then the parts of responses are joined at once."""
         self.request_header = request_header_version(request, version)
         self.response_header = response_header_version(request, version)
         self.times = times

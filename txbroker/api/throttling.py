@@ -7,8 +7,7 @@ from typing import Any
 
 from twisted.internet.defer import Deferred
 
-from txbroker.api.encoded.encoded_response import EncodedResponse
-from txbroker.api.encoded.throttle_time import with_throttle_time
+from txbroker.api.encoded.response_frame import with_throttle_time
 from txbroker.api.parking import ParkedRequest
 from txbroker.api.registry import Route
 from txbroker.api.request_context import RequestContext
@@ -44,7 +43,7 @@ class Throttle:
         return self._limited(response, route, context, size, spent_s)
 
     def _limited(self, response: Any, route: Route, context: RequestContext, size: int, spent_s: float) -> Any:
-        fetched_ms = 0 if isinstance(response, EncodedResponse) else getattr(response, "throttle_time_ms", 0)
+        fetched_ms = getattr(response, "throttle_time_ms", 0)
         pause_ms = max(fetched_ms, self._quotas.served(context.principal, context.client_id, route.api_key, size, spent_s))
         if not pause_ms:
             return response

@@ -7,7 +7,7 @@ the connection calls `transport.flush()`. `Connection` is made of layers, becaus
 - `admission.py`: which request may be handled now;
 - `response_order.py`: what is in flight, the order of the responses, and how much of both there may be.
 
-`states.py` has the states of a connection, and what it takes in each of them; `request_headers.py` reads the client ids of requests.
+`states.py` has the states of a connection, and what it takes in each of them.
 
 Kafka serves one request of a connection at a time. Clients rely on it: a commit and a fetch of offsets that are sent together, and a
 login and what it permits. So a request waits until all requests before it on its connection are answered, and the requests after it wait

@@ -10,7 +10,6 @@ from twisted.internet.defer import Deferred, fail
 from twisted.python.failure import Failure
 
 from txbroker.api.encoded.cached_response import CachedResponse
-from txbroker.api.encoded.encoded_response import EncodedResponse
 from txbroker.api.encoded.response_frame import Frame, response_frame
 from txbroker.api.parking import ParkedRequest
 from txbroker.api.registry import Answer, Registry, Route, UnsupportedVersion
@@ -18,14 +17,13 @@ from txbroker.api.request_context import RequestContext, Session
 from txbroker.api.unanswered_appends import Unanswered
 from txbroker.api.unsupported_features import Feature, UnsupportedFeature
 from txbroker.connection.admission import Admission, Begun
-from txbroker.connection.request_headers import RequestHeaders
 from txbroker.connection.response_order import IN_FLIGHT_MAX, OUTPUT_BYTES_MAX, Slot
 from txbroker.connection.states import ANONYMOUS_STATES, RequestKind, State, States, expected, request_kind
 from txbroker.errors import BrokerError, ErrorCode, ProtocolError
 from txbroker.transport import other_protocols
 from txbroker.transport.interfaces import FrameTransport
 from txbroker.wire.codec import encode_bytes
-from txbroker.wire.headers import API_VERSIONS_KEY, response_prefix
+from txbroker.wire.headers import API_VERSIONS_KEY, read_client_id, response_prefix
 from txbroker.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
 from txbroker.wire.schema import Request, Response
 
@@ -44,7 +42,7 @@ _READY = State.READY
 class Connection(Admission):
     """The highest layer of a connection. Satisfies `FrameProtocol`."""
 
-    __slots__ = ("_headers", "_registry", "_routes", "_session", "_states")
+    __slots__ = ("_body_at", "_client_id", "_header", "_header_version", "_registry", "_routes", "_session", "_states")
 
     _session: Session
 
@@ -57,7 +55,8 @@ class Connection(Admission):
         output_bytes_max: int = OUTPUT_BYTES_MAX,
     ) -> None:
         super().__init__(registry.quotas, in_flight_max, output_bytes_max)
-        self._headers = RequestHeaders()
+        self._client_id: str | None = None  # of the last request, nearly always also of the next one
+        self._header, self._body_at, self._header_version = b"", 0, -1  # of that request: its bytes after the first eight
         self._registry = registry
         self._routes = registry.routes
         self._states = states
@@ -69,7 +68,7 @@ class Connection(Admission):
     def connectionLost(self, reason: Failure) -> None:
         """Cancel the requests in flight."""
         if self._state is State.HANDSHAKE and not self._transport.disconnecting:
-            self._registry.unsupported.closed_unused(self._session, self._headers.client_id)
+            self._registry.unsupported.closed_unused(self._session, self._client_id)
         if self._throttle is not None:
             self._throttle.stop()
         for later in self._abandon():
@@ -86,7 +85,7 @@ class Connection(Admission):
         if state is None:
             raise ProtocolError(f"the client is not authenticated, {expected(self._states, self._state)} is expected")
         if self._state is State.HANDSHAKE and state is not State.HANDSHAKE:
-            self._registry.unsupported.used(self._session, self._headers.client_id)
+            self._registry.unsupported.used(self._session, self._client_id)
         self._state = state
         return True
 
@@ -103,7 +102,7 @@ class Connection(Admission):
 
     def _refuse_protocol(self, feature: Feature) -> None:
         if not self._is_ending:
-            self._registry.unsupported.required(feature, self._session, self._headers.client_id)
+            self._registry.unsupported.required(feature, self._session, self._client_id)
             self._put([other_protocols.ANSWER], len(other_protocols.ANSWER))
             self._end()
 
@@ -119,11 +118,11 @@ class Connection(Admission):
             left = route.requests_until_sample = route.requests_until_sample - 1
             if not left or (self._quotas is not None and self._quotas.active):
                 begun = self._begin(route, len(frame), timed=not left)
-            request = route.decode(frame[self._headers.read(frame, route.request_header) :])
+            request = route.decode(frame[self._body_position(frame, route.request_header) :])
         except ProtocolError as error:
             self._refuse(frame, error)
             return True
-        context = RequestContext(route.api_key, route.api_version, correlation_id, self._headers.client_id, self._session)
+        context = RequestContext(route.api_key, route.api_version, correlation_id, self._client_id, self._session)
         try:
             response: Any = route.call(request, context)
         except Exception as error:
@@ -131,18 +130,25 @@ class Connection(Admission):
         held = len(frame)
         if route.release_records is not None:
             held -= route.release_records(request)  # the views of the frame end here
-        if begun is None and response.__class__ is EncodedResponse:
-            self._put(response.parts, response.size)
+        if begun is None and response.__class__ is tuple:
+            self._put(*response)
         else:
             self._respond(response, route, request, context, held, begun)
         return True
+
+    def _body_position(self, frame: memoryview, version: int) -> int:
+        """Where the body begins, after a header of this version; sets the client id. ProtocolError."""
+        if version != self._header_version or frame[8 : self._body_at] != self._header:
+            self._client_id, self._body_at = read_client_id(frame, version)
+            self._header, self._header_version = bytes(frame[8 : self._body_at]), version
+        return self._body_at
 
     def _respond(self, response: Any, route: Route, request: Request, context: RequestContext, held: int, begun: Begun | None) -> None:
         """Put what a handler has returned. `held`: the bytes of the request that stay in memory if the response comes later."""
         if begun is not None:
             response = self._limited(response, route, request, context, begun)
-        if response.__class__ is EncodedResponse:
-            self._put(response.parts, response.size)
+        if response.__class__ is tuple:
+            self._put(*response)
         elif response.__class__ is route.response or response.__class__ is CachedResponse:
             self._put(*self._encode(response, route, request, context))
         elif response is not None:
@@ -172,11 +178,12 @@ class Connection(Admission):
         slots = self._slots
         if self._is_muted():
             self.full = True
-        if response.__class__ is EncodedResponse and len(slots) == 1 and not self.full:
+        if response.__class__ is tuple and len(slots) == 1 and not self.full:
             # As `_fill` and `_drain`, in place: one produce may complete thousands of fetches.
             slots.popleft()
-            self._output += response.parts
-            self.output_bytes += response.size
+            parts, size = response
+            self._output += parts
+            self.output_bytes += size
             self._exclusive = False
             if self.output_bytes > self._output_bytes_max:
                 self.full = True
@@ -197,12 +204,12 @@ class Connection(Admission):
     def _encode(self, response: Answer, route: Route, request: Request, context: RequestContext, slot: Slot | None = None) -> Frame:
         """The response frame; nothing after an error that closes the connection. `slot`: of the request, if it has one."""
         try:
-            return response_frame(response, route, context)
+            return response_frame(response, route.encode, route.response_header, context.correlation_id)
         except Exception as error:
             failed = self._failed(error, route, request, context, slot)
         if failed is not None:
             try:
-                return response_frame(failed, route, context)
+                return response_frame(failed, route.encode, route.response_header, context.correlation_id)
             except Exception:
                 log.exception("internal error: the error response to %s from %s cannot be encoded", route.name, self._who())
                 self._close("failed_without_answer", f"{route.name} failed", slot)
@@ -257,6 +264,6 @@ class Connection(Admission):
         self._end(slot)
 
     def _who(self) -> str:
-        session, client_id = self._session, self._headers.client_id
+        session, client_id = self._session, self._client_id
         client = "" if client_id is None else f" (client id {client_id[:LOGGED_CLIENT_ID_MAX]!r})"
         return f"{session.peer_host}:{session.peer_port}{client}"

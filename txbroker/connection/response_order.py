@@ -7,7 +7,7 @@ from typing import Any
 
 from twisted.internet.defer import Deferred
 
-from txbroker.api.encoded.encoded_response import Part
+from txbroker.api.encoded.response_frame import Part
 from txbroker.api.parking import ParkedRequest
 from txbroker.connection.states import State
 from txbroker.transport.interfaces import FrameTransport

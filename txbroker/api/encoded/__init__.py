@@ -3,7 +3,7 @@
 Most handlers return a `Response`, which the connection encodes. That costs some 2 µs, a quarter of a small Produce or Fetch. Two kinds of
 responses have a shorter way:
 
-`EncodedResponse`   A whole frame: size, header and body, as bytes and file regions. Handlers of Produce and Fetch make it when a request
+`Frame`             A whole frame: size, header and body, as bytes and file regions. Handlers of Produce and Fetch make it when a request
                     has succeeded, as nearly all requests of a busy broker do. The frames of one version differ in a few fields only
                     (correlation id, topics, partitions, offsets), so they are filled in, not encoded:
 

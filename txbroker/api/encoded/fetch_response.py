@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from txbroker.api.encoded.encoded_response import EncodedResponse, Part
+from txbroker.api.encoded.response_frame import Frame, Part
 from txbroker.api.fetch_item import FetchItem, PartitionRead
 from txbroker.errors import StorageError
 from txbroker.log.region import Region
@@ -31,7 +31,7 @@ class FetchResponses:
 
     def encoded(
         self, version: int, correlation_id: int, session_id: int, reads: Mapping[FetchItem, PartitionRead]
-    ) -> EncodedResponse | None:
+    ) -> Frame | None:
         """The response; None if a read is unusual or has aborted transactions, and for a version without all of the fields."""
         template = self._templates.get((version, False)) or self._template(version, False)
         if template is None:
@@ -57,9 +57,8 @@ class FetchResponses:
                 parts = [template.pack_head(size, correlation_id, first, session_id, last) + body, region, ends]
             if read.size and item.counts is not None:
                 item.counts.bytes_out += read.size
-            return EncodedResponse(parts, size + 4, read.size)
+            return parts, size + 4
         topics: dict[str | bytes, list[_Block]] = {}
-        records_bytes = 0
         by_name = template.by_name
         for item, read in reads.items():
             if read.aborted or not read.is_usual:
@@ -72,7 +71,6 @@ class FetchResponses:
                 topics[topic] = [block]
             else:
                 blocks.append(block)
-            records_bytes += read.size
         parts = []
         run = [template.count(len(topics))]
         for topic, blocks in topics.items():
@@ -91,7 +89,7 @@ class FetchResponses:
         for item, read in reads.items():
             if read.size and item.counts is not None:
                 item.counts.bytes_out += read.size
-        return EncodedResponse(parts, size + 4, records_bytes)
+        return parts, size + 4
 
     def _block(self, version: int, partition: int, read: PartitionRead) -> _Block:
         template = self._templates.get((version, read.aborted is not None)) or self._template(version, True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from txbroker.api.encoded.encoded_response import EncodedResponse
+from txbroker.api.encoded.response_frame import Frame
 from txbroker.log.log_results import Appended
 from txbroker.wire import topic_lists
 from txbroker.wire.messages.produce import PartitionProduceResponse, ProduceRequest, ProduceResponse, TopicProduceData, TopicProduceResponse
@@ -42,7 +42,7 @@ class ProduceResponses:
 
     def encoded(
         self, version: int, correlation_id: int, topics: Sequence[tuple[TopicProduceData, Sequence[tuple[Any, tuple[Any, Appended]]]]]
-    ) -> EncodedResponse | None:
+    ) -> Frame | None:
         """The response to a request whose partitions all took their records. `topics`: with the results of their partitions, each after
         the part of the request with its index, and beside anything.
 
@@ -68,4 +68,4 @@ class ProduceResponses:
         parts.append(template.end)
         body = b"".join(parts)
         size = template.head_bytes + len(body)
-        return EncodedResponse([template.pack_head(size, correlation_id, *template.head_fixed) + body], size + 4)
+        return [template.pack_head(size, correlation_id, *template.head_fixed) + body], size + 4
