@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.api.responses import frame
 from txbroker.api.encoded.fetch_response import FetchResponses
 from txbroker.api.encoded.produce_response import ProduceResponses, success
-from txbroker.api.fetch_item import FetchItem, PartitionRead, UnusualRead
+from txbroker.api.fetch_item import FetchItem, PartitionRead, Unusual
 from txbroker.api.fetch_response import partition_data
 from txbroker.log.log_results import AbortedTransaction, Appended, EpochEnd
 from txbroker.log.region import Region
@@ -170,6 +170,6 @@ def test_what_is_unusual_is_not_encoded() -> None:
     responses = FetchResponses(lambda key, read: None)
     item = FetchItem("t", bytes(16), FetchPartition(partition=3, fetch_offset=0, partition_max_bytes=1))
     aborted = [AbortedTransaction(1, 2, 3, 4)]
-    for read in (UnusualRead(error_code=6), UnusualRead(preferred_replica=3), UnusualRead(diverging=EpochEnd(1, 2)),
-                 PartitionRead(1, 1, 0, aborted=aborted)):
+    unusual = Unusual(error_code=6), Unusual(preferred_replica=3), Unusual(diverging=EpochEnd(1, 2))
+    for read in (*(PartitionRead(unusual=one) for one in unusual), PartitionRead(1, 1, 0, aborted=aborted)):
         assert responses.encoded(12, 1, 0, {item: read}) is None

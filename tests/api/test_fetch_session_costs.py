@@ -12,8 +12,7 @@ from twisted.internet.task import Clock
 from tests.api.lone_broker import alone, no_leaders, no_quota
 from tests.api.responses import message
 from txbroker.api.fetch import FetchHandler
-from txbroker.api.fetch_client import FetchClient
-from txbroker.api.fetch_item import FetchItem, PartitionRead
+from txbroker.api.fetch_item import FetchClient, FetchItem, PartitionRead
 from txbroker.api.fetch_partition import PartitionReader
 from txbroker.api.fetch_sessions import FetchSession, FetchSessions
 from txbroker.api.parking import ParkedRequest
@@ -75,10 +74,10 @@ class Reading(FetchHandler):
         self.reads.append(index)
         if index in self.failing:
             raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        if not self.starts[index] <= item.fetch_offset <= self.ends[index]:
+        if not self.starts[index] <= item.wanted.fetch_offset <= self.ends[index]:
             raise BrokerError(ErrorCode.OFFSET_OUT_OF_RANGE)
         end = self.stable[index] if isolation == Isolation.READ_COMMITTED else self.ends[index]
-        size = max(0, min(end - item.fetch_offset, bytes_max, item.partition_max_bytes))
+        size = max(0, min(end - item.wanted.fetch_offset, bytes_max, item.wanted.partition_max_bytes))
         return PartitionRead(self.ends[index], self.stable[index], self.starts[index], bytes(size), size)
 
     def moved(self, index: int) -> None:
@@ -103,7 +102,7 @@ class Reading(FetchHandler):
                                topics=topics, forgotten_topics_data=forgotten, session_id=self.session_id, session_epoch=self.epoch)
         if not self.lazy and self.session_id in self.cache._sessions:
             session = self.cache._sessions[self.session_id]
-            session.pending.update(session.items)
+            session.pending.update(dict.fromkeys(session.items.values()))
         answer: Any = self(request, RequestContext(1, VERSION, 1, None, SESSION))
         reported: list[Seen] = []
         if isinstance(answer, ParkedRequest):
@@ -164,7 +163,7 @@ def test_a_session_gets_no_moves_of_removed_partitions() -> None:
     handler.epoch = -1
     handler.fetch({}, [], 0)
     assert not handler.woken(0)
-    assert not handler.cache._watched
+    assert not handler.cache.watched
 
 
 def test_a_fetch_whose_session_ended_watches_no_partition() -> None:
@@ -174,10 +173,10 @@ def test_a_fetch_whose_session_ended_watches_no_partition() -> None:
     reported = handler.fetch({0: 0}, [], 0, wait=True, min_bytes=6)
     handler.epoch = -1
     handler.fetch({}, [], 0)
-    assert not handler.cache._watched
+    assert not handler.cache.watched
     handler.clock.advance(1)
     assert reported == [{0: (0, 5, 5, 0)}]
-    assert not handler.cache._watched
+    assert not handler.cache.watched
 
 
 PARTITIONS = 4

@@ -7,8 +7,7 @@ from itertools import count
 import pytest
 
 from txbroker.api import fetch_sessions
-from txbroker.api.fetch_client import FetchClient
-from txbroker.api.fetch_item import PartitionRead, UnusualRead
+from txbroker.api.fetch_item import FetchClient, PartitionRead, Unusual
 from txbroker.api.fetch_sessions import (
     EVICTION_MIN_S,
     FINAL_EPOCH,
@@ -57,7 +56,7 @@ def planned(cache: FetchSessions, wanted: FetchRequest, uses_ids: bool, client: 
 
 def plan(cache: FetchSessions, wanted: FetchRequest, now: int = NOW, privileged: bool = False) -> tuple[int, list[int]]:
     made = planned(cache, wanted, False, FetchClient(7 if privileged else CONSUMER), now)
-    return made.session_id, [item.partition for item in made.items]
+    return (NO_SESSION if made.session is None else made.session.session_id), [item.partition for item in made.items]
 
 
 def test_a_session_keeps_its_partitions() -> None:
@@ -72,7 +71,7 @@ def test_an_update_changes_the_offset_and_keeps_the_order() -> None:
     cache = sessions()
     plan(cache, request(0, 1))
     made = planned(cache, request(0, session=1, epoch=1, offset=7), False, FetchClient(), NOW)
-    assert [(i.partition, i.fetch_offset) for i in made.items] == [(0, 7), (1, 0)]
+    assert [(i.partition, i.wanted.fetch_offset) for i in made.items] == [(0, 7), (1, 0)]
 
 
 def test_a_fetch_without_a_session() -> None:
@@ -122,7 +121,7 @@ def test_only_changed_partitions_are_returned() -> None:
     assert not item.changed(data())
     assert item.changed(data(high_watermark=6))
     assert item.changed(data(high_watermark=6, records=b"r"))
-    assert item.changed(UnusualRead(error_code=3))
+    assert item.changed(PartitionRead(unusual=Unusual(error_code=3)))
     assert item.changed(data(high_watermark=6)), "the end of an error is a change"
     assert not item.changed(data(high_watermark=6))
 
@@ -211,7 +210,7 @@ def test_a_repeated_partition_is_returned_once(epoch: int) -> None:
     twice = request(0, 1, 0, epoch=epoch)
     twice.topics[0].partitions[2].fetch_offset = 7
     made = planned(sessions(), twice, False, FetchClient(), NOW)
-    assert [(item.partition, item.fetch_offset) for item in made.items] == [(0, 7), (1, 0)]
+    assert [(item.partition, item.wanted.fetch_offset) for item in made.items] == [(0, 7), (1, 0)]
 
 
 def test_a_fetch_of_too_many_partitions_gets_no_session() -> None:

@@ -11,8 +11,7 @@ from twisted.internet.task import Clock
 from tests.api.lone_broker import alone, no_leaders, no_quota
 from tests.api.responses import message
 from txbroker.api.fetch import FetchHandler
-from txbroker.api.fetch_client import FetchClient
-from txbroker.api.fetch_item import FetchItem, PartitionRead
+from txbroker.api.fetch_item import FetchClient, FetchItem, PartitionRead
 from txbroker.api.fetch_partition import PartitionReader
 from txbroker.api.fetch_sessions import FetchSessions
 from txbroker.api.read_replica import ReadReplicas

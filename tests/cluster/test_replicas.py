@@ -14,8 +14,7 @@ from tests.api.lone_broker import no_leaders, no_quota
 from tests.log.support import batch
 from tests.log_directories.support import NOW, TOPIC_ID, DirectoryHarness
 from tests.support.fakes.disk_path import DiskPath
-from txbroker.api.fetch_client import FetchClient
-from txbroker.api.fetch_item import FetchItem
+from txbroker.api.fetch_item import FetchClient, FetchItem
 from txbroker.api.fetch_partition import PartitionReader
 from txbroker.api.read_replica import ReadReplicas
 from txbroker.broker.partition_state_log import PartitionStateLog

@@ -21,8 +21,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from txbroker.api.current_leaders import CurrentLeaders
-from txbroker.api.fetch_client import FetchClient
-from txbroker.api.fetch_item import UnusualRead
+from txbroker.api.fetch_item import FetchClient, PartitionRead, Unusual
 from txbroker.api.fetch_partition import PartitionReader
 from txbroker.api.fetch_reading import Fetch, FetchParts
 from txbroker.api.fetch_response import FetchAnswers, Fetched, partition_data
@@ -109,7 +108,7 @@ class FetchHandler:
     def failed(self, request: FetchRequest, context: RequestContext, error: BrokerError) -> FetchResponse:
         """The error for the whole request, and from before v7 for each partition."""
         self.errors[error.code] += 1
-        read = UnusualRead(error_code=error.code)
+        read = PartitionRead(unusual=Unusual(error.code))
         failures = [
             FetchableTopicResponse(
                 topic=topic.topic, topic_id=topic.topic_id, partitions=[partition_data(p.partition, read) for p in topic.partitions]

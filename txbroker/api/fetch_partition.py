@@ -7,8 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 
 from txbroker.api.current_leaders import CurrentLeaders
-from txbroker.api.fetch_client import FetchClient
-from txbroker.api.fetch_item import NO_PREFERENCE, FetchItem, PartitionRead, UnusualRead
+from txbroker.api.fetch_item import NO_PREFERENCE, FetchClient, FetchItem, PartitionRead, Unusual
 from txbroker.api.read_replica import ReadReplicas
 from txbroker.api.request_counts import Errors
 from txbroker.cluster.followers import FollowerFetch
@@ -75,7 +74,8 @@ class PartitionReader:
         if partition is None or (item.topic_id != NULL_TOPIC_ID and item.topic_id != partition.log.topic_id):
             partition = self._find(item)
         item.counts = partition.counts
-        epoch = item.current_leader_epoch
+        wanted = item.wanted
+        epoch = wanted.current_leader_epoch
         if client.replica != CONSUMER:
             partition.check_leader(epoch)
             if client.replica >= 0:
@@ -85,52 +85,47 @@ class PartitionReader:
                 partition.check_epoch(epoch)
         elif epoch != -1 or not partition.is_leader:
             partition.check_leader(epoch)
-        log, offset = partition.log, item.fetch_offset
+        log, offset = partition.log, wanted.fetch_offset
         high_watermark, stable = partition.high_watermark, partition.last_stable_offset
         if client.rack:
             preferred = self._read_replicas.preferred(partition, client, offset)
             if preferred != NO_PREFERENCE:
-                return UnusualRead(high_watermark, stable, log.log_start_offset, preferred_replica=preferred)
-        if item.last_fetched_epoch != -1:
-            diverging = partition.diverging_epoch(item.last_fetched_epoch, offset)
+                unusual = Unusual(preferred_replica=preferred)
+                return PartitionRead(high_watermark, stable, log.log_start_offset, unusual=unusual)
+        if wanted.last_fetched_epoch != -1:
+            diverging = partition.diverging_epoch(wanted.last_fetched_epoch, offset)
             if diverging is not None:
-                return UnusualRead(high_watermark, stable, log.log_start_offset, diverging=diverging)
+                return PartitionRead(high_watermark, stable, log.log_start_offset, unusual=Unusual(diverging=diverging))
         if client.replica != CONSUMER:
-            return self._read_as_replica(item, partition, min(item.partition_max_bytes, bytes_max), whole_first_batch, client)
+            return self._read_as_replica(item, partition, min(wanted.partition_max_bytes, bytes_max), whole_first_batch, client)
         committed = client.isolation == Isolation.READ_COMMITTED
         end = stable if committed else high_watermark
         if offset == end:  # the usual place of a consumer
             return PartitionRead(high_watermark, stable, log.log_start_offset, EMPTY, 0, [] if committed else None)
-        found = partition.read(offset, min(item.partition_max_bytes, bytes_max), end, whole_first_batch)
+        found = partition.read(offset, min(wanted.partition_max_bytes, bytes_max), end, whole_first_batch)
         aborted = partition.aborted_transactions(offset, found.end_offset) if committed else None
         region = found.region
         return PartitionRead(high_watermark, stable, log.log_start_offset, region, region.length, aborted)
 
     def _find(self, item: FetchItem) -> Partition:
         """The partition of this item, found by name or id; UNKNOWN_TOPIC_OR_PARTITION, for example, where there is none."""
-        replicas = self._replicas
-        partition = replicas.get_by_id(item.topic_id, item.partition) if item.is_by_id else replicas.get(item.topic, item.partition)
+        replicas, index = self._replicas, item.wanted.partition
+        partition = replicas.get(item.topic, index) if item.topic_id == NULL_TOPIC_ID else replicas.get_by_id(item.topic_id, index)
         item.place = partition.topic_partition
         return partition
 
     def _read_as_replica(
         self, item: FetchItem, partition: Partition, bytes_max: int, whole_first_batch: bool, client: FetchClient
     ) -> PartitionRead:
-        replica = client.replica
+        replica, offset = client.replica, item.wanted.fetch_offset
         item.leader_end = end = partition.log.log_end_offset
-        found = partition.read(item.fetch_offset, bytes_max, end, whole_first_batch)
+        found = partition.read(offset, bytes_max, end, whole_first_batch)
         region = found.region
         if replica >= 0:
             if not client.reads_again:
                 partition.follower_fetched(
                     FollowerFetch(
-                        replica,
-                        item.fetch_offset,
-                        end,
-                        self._monotonic_s(),
-                        item.fetcher_log_start,
-                        client.broker_epoch,
-                        client.session,
+                        replica, offset, end, self._monotonic_s(), item.wanted.log_start_offset, client.broker_epoch, client.session
                     )
                 )
             item.is_out_of_sync = replica not in partition.state.isr
@@ -139,7 +134,7 @@ class PartitionReader:
                 region = EMPTY
         aborted = None
         if client.isolation == Isolation.READ_COMMITTED:
-            aborted = partition.aborted_transactions(item.fetch_offset, found.end_offset)
+            aborted = partition.aborted_transactions(offset, found.end_offset)
         start = partition.log.log_start_offset
         return PartitionRead(partition.high_watermark, partition.last_stable_offset, start, region, region.length, aborted)
 
@@ -149,7 +144,8 @@ class PartitionReader:
         `check`: the number of the check of the purgatory, which tries these fetches together: what one of them has found, each of the
         others would find, too.
         """
-        if client.replica != CONSUMER or client.rack or item.last_fetched_epoch != -1:
+        wanted = item.wanted
+        if client.replica != CONSUMER or client.rack or wanted.last_fetched_epoch != -1:
             return self.read(item, bytes_max, whole_first_batch, client)
         if self._shared_in != check:
             self._shared.clear()
@@ -158,9 +154,9 @@ class PartitionReader:
             check,  # a fetch may respond in a later check with what it has read in this one
             item.place,
             item.topic_id,
-            item.fetch_offset,
-            min(item.partition_max_bytes, bytes_max),
-            item.current_leader_epoch,
+            wanted.fetch_offset,
+            min(wanted.partition_max_bytes, bytes_max),
+            wanted.current_leader_epoch,
             client.isolation,
             client.any_replica,
             client.principal,
@@ -189,7 +185,7 @@ class PartitionReader:
         if self._replicas.get(item.topic, item.partition).log.config.compression_type is Codec.ZSTD:
             raise BrokerError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"{item.topic} has zstd, which needs Fetch v{ZSTD_VERSION}")
 
-    def failed(self, item: FetchItem, error: BrokerError, version: int) -> UnusualRead:
+    def failed(self, item: FetchItem, error: BrokerError, version: int) -> PartitionRead:
         """A partition's error; for a client at the wrong broker or epoch with the current leader (KIP-951)."""
         self._errors[error.code] += 1
         if error.code == ErrorCode.CORRUPT_MESSAGE:
@@ -200,7 +196,7 @@ class PartitionReader:
         if error.code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH) and version >= CURRENT_LEADER_VERSION:
             current = self._leaders.of(*self.name(item))
             leader = LeaderIdAndEpoch(leader_id=current.leader_id, leader_epoch=current.leader_epoch)
-        return UnusualRead(error_code=error.code, leader=leader)
+        return PartitionRead(unusual=Unusual(error.code, leader=leader))
 
     def _report_corrupt(self, item: FetchItem, error: BrokerError) -> None:
         """Log it, the first, second, fourth, eighth time: clients repeat the fetch."""
@@ -209,9 +205,9 @@ class PartitionReader:
         times = self._corrupt[key]
         if times & (times - 1) == 0:
             what = f"{error.message}; `txbroker log verify` shows the damage, `txbroker log repair` removes it"
-            logger.error("%s cannot be read from offset %d on (%s so far): %s", key, item.fetch_offset, amount(times, "time"), what)
+            logger.error("%s cannot be read from offset %d on (%s so far): %s", key, item.wanted.fetch_offset, amount(times, "time"), what)
 
     def name(self, item: FetchItem) -> TopicPartition:
         """Its partition; the topic is "" if it has an unknown id."""
-        topic = (self._replicas.topic_name(item.topic_id) or "") if item.is_by_id else item.topic
+        topic = item.topic if item.topic_id == NULL_TOPIC_ID else self._replicas.topic_name(item.topic_id) or ""
         return TopicPartition(topic, item.partition)

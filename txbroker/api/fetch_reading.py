@@ -19,8 +19,7 @@ from collections.abc import Hashable, Sequence
 from typing import NamedTuple
 
 from txbroker.api.authorization import denial
-from txbroker.api.fetch_client import FetchClient
-from txbroker.api.fetch_item import FetchItem, PartitionRead
+from txbroker.api.fetch_item import FetchClient, FetchItem, PartitionRead
 from txbroker.api.fetch_partition import ZSTD_VERSION, PartitionReader
 from txbroker.api.fetch_response import FetchAnswers, Fetched
 from txbroker.api.fetch_sessions import FetchPlan, FetchSession, FetchSessions
@@ -52,20 +51,8 @@ class Fetch(ParkedRequest[Fetched]):
     loss of its leadership. Expired: it returns what there is. Thousands may wait, so it is few objects.
     """
 
-    __slots__ = (
-        "_by_place",
-        "_bytes",
-        "_client",
-        "_context",
-        "_items",
-        "_limit",
-        "_min_bytes",
-        "_parts",
-        "_reads",
-        "_was_read",
-        "_watching",
-        "session",
-    )
+    __slots__ = ("_by_place", "_bytes", "_client", "_context", "_items", "_limit", "_min_bytes", "_parts", "_reads", "_was_read",
+                 "_watching", "session")  # fmt: skip
 
     _by_place: dict[Hashable, FetchItem]  # of several, without a session
 
@@ -108,7 +95,7 @@ class Fetch(ParkedRequest[Fetched]):
         self._was_read = True
         if session is not None and not is_first:
             session.moved = {}
-            items = self._items = list(session.pending.values())
+            items = self._items = list(session.pending)
         left, size = self._limit, 0
         whole_first_batch = version > HARD_LIMIT_VERSION
         reads = self._reads = {}
@@ -125,7 +112,7 @@ class Fetch(ParkedRequest[Fetched]):
                     size += read.size
                     left = max(left - read.size, 0)  # the first batch may be larger than the limit
                     whole_first_batch = False
-                is_urgent = is_urgent or not read.is_usual or (client.replica != CONSUMER and self._has_new_start(item, read))
+                is_urgent = is_urgent or read.unusual is not None or (client.replica != CONSUMER and self._has_new_start(item, read))
             except BrokerError as error:
                 read = partitions.failed(item, error, version)
                 is_urgent = True
@@ -150,7 +137,7 @@ class Fetch(ParkedRequest[Fetched]):
 
     def _has_news(self, session: FetchSession, item: FetchItem, read: PartitionRead) -> bool:
         """Whether the session must read the item again even if it is not named and does not move. From now on its moves are noted."""
-        if not item.is_watched and not read.error_code:
+        if not item.is_watched and read.unusual is None:
             self._parts.sessions.watch(session, item)
         client = self._client
         if client.replica != CONSUMER:
@@ -159,7 +146,7 @@ class Fetch(ParkedRequest[Fetched]):
             end = read.last_stable_offset if client.isolation == Isolation.READ_COMMITTED else read.high_watermark
         if item.has_news(read, end):
             return True
-        session.pending.pop(item.key, None)
+        session.pending.pop(item, None)
         return False
 
     def _has_new_start(self, item: FetchItem, read: PartitionRead) -> bool:
@@ -175,7 +162,7 @@ class Fetch(ParkedRequest[Fetched]):
         partitions, client, session, reads = self._parts.partitions, self._client, self._watching, self._reads
         purgatory = self._purgatory
         if session is not None:
-            moved, session.moved = list(session.moved.values()), {}
+            moved, session.moved = list(session.moved), {}
         elif len(self._items) == 1:
             moved = self._items
         else:
@@ -193,7 +180,7 @@ class Fetch(ParkedRequest[Fetched]):
                 before = reads.get(item)
                 self._bytes += read.size if before is None else read.size - before.size
                 reads[item] = read
-                is_urgent = is_urgent or not read.is_usual or (client.replica != CONSUMER and self._has_new_start(item, read))
+                is_urgent = is_urgent or read.unusual is not None or (client.replica != CONSUMER and self._has_new_start(item, read))
         is_enough = is_urgent or self._bytes >= self._min_bytes
         if self._bytes > self._limit:
             self.read()

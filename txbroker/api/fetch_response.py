@@ -1,6 +1,7 @@
 """Responses to fetches, made of what was read: the usual ones are filled into templates, the others are messages.
 
-The only place that makes `PartitionData`.
+The only place that makes `PartitionData`, and the only one where a fetch looks into records: clients that do not know batches of format v2
+(Fetch v0-v3) get them converted.
 """
 
 from __future__ import annotations
@@ -11,11 +12,12 @@ from typing import TypeAlias
 from txbroker.api.current_leaders import CurrentLeaders
 from txbroker.api.encoded.fetch_response import FetchResponses
 from txbroker.api.encoded.response_frame import Frame
-from txbroker.api.fetch_down_conversion import down_convert
-from txbroker.api.fetch_item import FetchItem, PartitionRead
+from txbroker.api.fetch_item import FetchItem, PartitionRead, Unusual
 from txbroker.api.request_context import RequestContext
 from txbroker.api.request_counts import Errors
 from txbroker.errors import BrokerError
+from txbroker.log.region import Region
+from txbroker.wire.conversion import from_v2
 from txbroker.wire.messages.fetch import (
     AbortedTransaction,
     EpochEndOffset,
@@ -27,7 +29,10 @@ from txbroker.wire.messages.fetch import (
 
 V2_BATCH_VERSION = 4
 NODE_ENDPOINTS_VERSION = 16
+DOWN_CONVERTED_BYTES_MAX = 128 << 20  # what the records of one partition may decompress to while they are converted
 _MAGIC_0_VERSION_MAX = 1
+
+_USUAL = Unusual()
 
 Fetched: TypeAlias = FetchResponse | Frame
 
@@ -56,8 +61,8 @@ class FetchAnswers:
         version = context.api_version
         topics: dict[tuple[str, bytes], FetchableTopicResponse] = {}
         for item, read in reads.items():
-            data = partition_data(item.partition, read)
-            if version < V2_BATCH_VERSION and not down_convert(data, 0 if version <= _MAGIC_0_VERSION_MAX else 1, item.fetch_offset):
+            data = partition_data(item.wanted.partition, read)
+            if version < V2_BATCH_VERSION and not down_convert(data, 0 if version <= _MAGIC_0_VERSION_MAX else 1, item.wanted.fetch_offset):
                 self._errors[data.error_code] += 1
             key = (item.topic, item.topic_id)
             topic = topics.get(key)
@@ -71,7 +76,7 @@ class FetchAnswers:
 
     def _nodes(self, reads: Iterable[PartitionRead], context: RequestContext) -> list[NodeEndpoint]:
         """The addresses of the leaders that these name."""
-        leaders = {read.leader.leader_id for read in reads if read.leader is not None and read.leader.leader_id >= 0}
+        leaders = {leader.leader_id for read in reads if read.unusual and (leader := read.unusual.leader) and leader.leader_id >= 0}
         if not leaders:
             return []
         nodes = self._leaders.nodes(leaders, context)
@@ -80,22 +85,36 @@ class FetchAnswers:
 
 def partition_data(partition: int, read: PartitionRead) -> PartitionData:
     """A partition in a response."""
+    unusual = read.unusual or _USUAL
     data = PartitionData(
         partition_index=partition,
-        error_code=read.error_code,
+        error_code=unusual.error_code,
         high_watermark=read.high_watermark,
         last_stable_offset=read.last_stable_offset,
         log_start_offset=read.log_start_offset,
-        preferred_read_replica=read.preferred_replica,
-        records=read.records,
+        preferred_read_replica=unusual.preferred_replica,
+        records=b"" if read.unusual else read.records,
     )
-    if not read.error_code:  # as in Kafka, an error has an empty list
+    if not unusual.error_code:  # as in Kafka, an error has an empty list
         aborted = read.aborted
         data.aborted_transactions = None if aborted is None else [
             AbortedTransaction(producer_id=one.producer_id, first_offset=one.first_offset) for one in aborted
         ]
-    if read.diverging is not None:
-        data.diverging_epoch = EpochEndOffset(epoch=read.diverging.epoch, end_offset=read.diverging.end_offset)
-    if read.leader is not None:
-        data.current_leader = read.leader
+    if unusual.diverging is not None:
+        data.diverging_epoch = EpochEndOffset(epoch=unusual.diverging.epoch, end_offset=unusual.diverging.end_offset)
+    if unusual.leader is not None:
+        data.current_leader = unusual.leader
     return data
+
+
+def down_convert(data: PartitionData, magic: int, first_offset: int) -> bool:
+    """Convert the records to message format `magic`, in place. False: they are replaced by an error."""
+    if not isinstance(data.records, Region):
+        return True
+    try:
+        data.records = from_v2(data.records.read(), magic, first_offset=first_offset, bytes_max=DOWN_CONVERTED_BYTES_MAX)
+    except BrokerError as error:
+        data.error_code = error.code
+        data.records = b""
+        return False
+    return True

@@ -1,7 +1,7 @@
 """Fetch sessions (KIP-227): the broker remembers what a client fetches, so that requests and responses contain only what changed.
 
-A session's partitions are in the order in which they are read. A partition that returned records moves to the end, so that a busy one does
-not starve the others. Sessions do not belong to connections: they are found by id, and evicted when the cache is full.
+The partitions of a session that may have something new are read in order. One that returned records moves to the end, so that a busy one
+does not starve the others. Sessions do not belong to connections: they are found by id, and evicted when the cache is full.
 
 The cost of a fetch depends on what changed, not on the number of partitions in the session. A partition that had nothing new when it was
 read is not read again until the client names it, or until it moves: its offsets or its leadership change. Moves end the wait of a fetch;
@@ -11,14 +11,17 @@ a new high watermark does not end that of a follower (KAFKA-9731): the follower 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
-from txbroker.api.fetch_client import FetchClient
-from txbroker.api.fetch_item import FetchItem, Key, PartitionRead
+from txbroker.api.fetch_item import FetchClient, FetchItem, PartitionRead
 from txbroker.cluster.followers import SessionUse
 from txbroker.cluster.local_replica import CONSUMER
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.names import TOPIC_NAME_LENGTH_MAX, TopicPartition
 from txbroker.wire.messages.fetch import FetchRequest
+
+# The key of an item in a session: the topic's name and id, and the partition.
+Key = tuple[str, bytes, int]
 
 NO_SESSION = 0
 FINAL_EPOCH = -1  # a request without a session; a session that it names is closed
@@ -32,6 +35,7 @@ EVICTION_MIN_S = 120
 SESSION_ITEMS_MAX = 10_000
 
 
+@dataclass(slots=True, eq=False)
 class FetchSession:
     """One client's partitions. `epoch` is the session epoch that the next request must have.
 
@@ -39,18 +43,15 @@ class FetchSession:
     `moved`: those of them that end the wait of the session's request. `privileged`: it is a follower's.
     """
 
-    __slots__ = ("client", "epoch", "items", "moved", "pending", "privileged", "session_id", "use", "uses_ids")
-
-    def __init__(self, session_id: int, client: FetchClient, uses_ids: bool, monotonic_s: float) -> None:
-        self.session_id = session_id
-        self.client = client
-        self.privileged = client.replica != CONSUMER
-        self.uses_ids = uses_ids
-        self.use = SessionUse(monotonic_s)
-        self.epoch = INITIAL_EPOCH + 1
-        self.items: dict[Key, FetchItem] = {}
-        self.pending: dict[Key, FetchItem] = {}
-        self.moved: dict[Key, FetchItem] = {}
+    session_id: int
+    client: FetchClient
+    privileged: bool
+    uses_ids: bool
+    use: SessionUse
+    items: dict[Key, FetchItem]
+    pending: dict[FetchItem, None]
+    moved: dict[FetchItem, None] = field(default_factory=dict)
+    epoch: int = INITIAL_EPOCH + 1
 
     def used_by(self, client: FetchClient, monotonic_s: float) -> None:
         """A client sends a request. What another one has read is read again, as this one may be elsewhere."""
@@ -58,7 +59,7 @@ class FetchSession:
             self.use.at_s = monotonic_s
         else:
             self.use = SessionUse(monotonic_s)
-            self.pending.update(self.items)
+            self.pending.update(dict.fromkeys(self.items.values()))
         self.client = client
         if client.replica != CONSUMER:
             client.session = self.use
@@ -75,8 +76,8 @@ class FetchSession:
                     known = items[key] = FetchItem(name, topic_id, wanted)
                     has_new = True
                 else:
-                    known.update(wanted)
-                pending[key] = known
+                    known.wanted = wanted
+                pending[known] = None
         return has_new
 
     def forget(self, request: FetchRequest) -> list[FetchItem]:
@@ -84,40 +85,32 @@ class FetchSession:
         forgotten = []
         for gone in request.forgotten_topics_data:
             for partition in gone.partitions:
-                key = (gone.topic, gone.topic_id, partition)
-                self.pending.pop(key, None)
-                self.moved.pop(key, None)
-                item = self.items.pop(key, None)
+                item = self.items.pop((gone.topic, gone.topic_id, partition), None)
                 if item is not None:
+                    self.pending.pop(item, None)
+                    self.moved.pop(item, None)
                     forgotten.append(item)
         return forgotten
 
     def served(self, reads: Mapping[FetchItem, PartitionRead]) -> None:
         """Items that returned records move to the end: the others are read before them next time."""
+        pending = self.pending
         for item, read in reads.items():
-            key = item.key
-            if read.size and self.items.pop(key, None) is not None:
-                self.items[key] = item
-                self.pending.pop(key, None)
-                self.pending[key] = item
+            if read.size and item in pending:
+                del pending[item]
+                pending[item] = None
 
 
+@dataclass(slots=True)
 class FetchPlan:
     """What one request fetches: its partitions in order, and its session, if it has one.
 
     `incremental`: a later request of a session; `items` are then those that may have something new by now.
     """
 
-    __slots__ = ("incremental", "items", "session")
-
-    def __init__(self, items: list[FetchItem], session: FetchSession | None, incremental: bool) -> None:
-        self.items = items
-        self.session = session
-        self.incremental = incremental
-
-    @property
-    def session_id(self) -> int:
-        return NO_SESSION if self.session is None else self.session.session_id
+    items: list[FetchItem]
+    session: FetchSession | None
+    incremental: bool
 
 
 _NONE: list[FetchSession] = []
@@ -139,7 +132,8 @@ class FetchSessions:
         self._sessions: dict[int, FetchSession] = {}
         # By `privileged`, the least recently used first: what is evicted is found at the front, however many sessions there are.
         self._by_use: dict[bool, dict[int, FetchSession]] = {False: {}, True: {}}
-        self._watched: dict[TopicPartition, dict[FetchItem, FetchSession]] = {}
+        self.watched: dict[TopicPartition, dict[FetchItem, FetchSession]] = {}
+        """The partitions whose moves concern a session: `moved` and `committed` are to be called for these only."""
         self._moved: dict[TopicPartition, bool] = {}  # whether more than the high watermark has moved
         self._to_check: dict[FetchSession, None] = {}
         self.evicted = 0
@@ -202,7 +196,7 @@ class FetchSessions:
             self._remove(session_id)
             return FetchPlan([], None, True)
         found.epoch = 1 if epoch == _EPOCH_MAX else epoch + 1  # from the last one to 1, as 0 requests a new session
-        return FetchPlan(list(found.pending.values()), found, True)
+        return FetchPlan(list(found.pending), found, True)
 
     def _begin(self, request: FetchRequest, uses_ids: bool, client: FetchClient, monotonic_s: float) -> FetchPlan:
         """The plan of a request without a session, or of the first one of a session, if there is room for it."""
@@ -212,9 +206,8 @@ class FetchSessions:
         privileged = client.replica != CONSUMER
         fits = request.session_epoch == INITIAL_EPOCH and items and self._fits(request, len(items), len(items))
         if fits and self._make_room(privileged, monotonic_s):
-            session = FetchSession(self._new_id(), client, uses_ids, monotonic_s)
-            session.items = items
-            session.pending = dict(items)
+            use, pending = SessionUse(monotonic_s), dict.fromkeys(items.values())
+            session = FetchSession(self._new_id(), client, privileged, uses_ids, use, items, pending)
             if privileged:
                 client.session = session.use
             self._sessions[session.session_id] = self._by_use[privileged][session.session_id] = session
@@ -231,30 +224,28 @@ class FetchSessions:
         Does nothing if the session is closed: a fetch that waits may outlive its session, and would leave a watch behind.
         """
         place = item.place
-        if place is not None and item.key in session.items and self._sessions.get(session.session_id) is session:
+        if place is not None and self._sessions.get(session.session_id) is session:
             item.is_watched = True
-            watching = self._watched.get(place)
+            watching = self.watched.get(place)
             if watching is None:
-                watching = self._watched[place] = {}
+                watching = self.watched[place] = {}
             watching[item] = session
 
     def _unwatch(self, item: FetchItem) -> None:
         if item.is_watched and item.place is not None:
-            watching = self._watched[item.place]
+            watching = self.watched[item.place]
             del watching[item]
             if not watching:
-                del self._watched[item.place]
+                del self.watched[item.place]
             item.is_watched = False
 
     def moved(self, topic_partition: TopicPartition) -> None:
-        """A partition has moved. This is only recorded, because appends call it."""
-        if topic_partition in self._watched:
-            self._moved[topic_partition] = True
+        """A watched partition has moved. This is only recorded, because appends call it."""
+        self._moved[topic_partition] = True
 
     def committed(self, topic_partition: TopicPartition) -> None:
-        """Only the high watermark of a partition has moved."""
-        if topic_partition in self._watched:
-            self._moved.setdefault(topic_partition, False)
+        """Only the high watermark of a watched partition has moved."""
+        self._moved.setdefault(topic_partition, False)
 
     def take_moved(self) -> list[FetchSession]:
         """The sessions with partitions that have moved since the last call, each once. Their waiting fetches are checked next."""
@@ -274,16 +265,16 @@ class FetchSessions:
         to_check = self._to_check
         for topic_partition, followers_too in moved.items():
             kept: dict[FetchItem, FetchSession] = {}
-            for item, session in self._watched.pop(topic_partition, _NO_WATCHERS).items():
-                session.pending.setdefault(item.key, item)
+            for item, session in self.watched.pop(topic_partition, _NO_WATCHERS).items():
+                session.pending.setdefault(item)
                 if followers_too or not session.privileged:
                     item.is_watched = False
-                    session.moved[item.key] = item
+                    session.moved[item] = None
                     to_check[session] = None
                 else:
                     kept[item] = session
             if kept:
-                self._watched[topic_partition] = kept
+                self.watched[topic_partition] = kept
 
     def _fits(self, request: FetchRequest, own: int, more: int = 0) -> bool:
         """Whether a session may have `own` partitions, `more` of them new in the cache, and topics with the names of the request."""

@@ -6,8 +6,7 @@ itself if it is there, else to the in-sync replica with the most records. The an
 
 from __future__ import annotations
 
-from txbroker.api.fetch_client import FetchClient
-from txbroker.api.fetch_item import NO_PREFERENCE
+from txbroker.api.fetch_item import NO_PREFERENCE, FetchClient
 from txbroker.cluster.image import ClusterImage
 from txbroker.cluster.local_replica import CONSUMER
 from txbroker.cluster.partition import Partition

@@ -76,13 +76,17 @@ class EventWiring:
         key = partition.topic_partition
         if not partition.is_leader:
             self._fetchers.moved(key)
-        self._sessions.moved(key)
-        self._actions.add(key, self._complete)
+        watched = key in self._sessions.watched
+        if watched:
+            self._sessions.moved(key)
+        if watched or key in self._produce.watched or key in self._fetch.watched or key in self._deletes.watched:
+            self._actions.add(key, self._complete)
 
     def committed(self, partition: Partition) -> None:
         """As `moved`, but for followers, whose fetches need not end for a new high watermark."""
         key = partition.topic_partition
-        self._sessions.committed(key)
+        if key in self._sessions.watched:
+            self._sessions.committed(key)
         self._actions.add(key, self._complete)
 
     def _complete(self, key: TopicPartition) -> None:

@@ -41,10 +41,10 @@ class FetchResponses:
         topic: str | bytes
         if len(reads) == 1:  # as below, in few steps: one partition has changed
             ((item, read),) = reads.items()
-            if read.aborted or not read.is_usual:
+            if read.aborted or read.unusual is not None:
                 return None
             kept = read.block
-            before, region = self._block(version, item.partition, read) if kept is None or kept[0] != version else (kept[1], None)
+            before, region = self._block(version, item.wanted.partition, read) if kept is None or kept[0] != version else (kept[1], None)
             count, ends = template.count_of_one, template.topic_end + template.end
             body = count + (template.topic(item.topic) if template.by_name else item.topic_id) + count + before
             if region is None:
@@ -61,10 +61,10 @@ class FetchResponses:
         topics: dict[str | bytes, list[_Block]] = {}
         by_name = template.by_name
         for item, read in reads.items():
-            if read.aborted or not read.is_usual:
+            if read.aborted or read.unusual is not None:
                 return None
             kept = read.block
-            block = self._block(version, item.partition, read) if kept is None or kept[0] != version else (kept[1], None)
+            block = self._block(version, item.wanted.partition, read) if kept is None or kept[0] != version else (kept[1], None)
             topic = item.topic if by_name else item.topic_id
             blocks = topics.get(topic)
             if blocks is None:
