@@ -50,7 +50,7 @@ REBUILT = (
     "replication-offset-checkpoint", "cleaner-offset-checkpoint", "txbroker-cleaning", "txbroker-zookeeper-session",
     *(f"{{log}}/{name}" for name in (
         "partition.metadata", "leader-epoch-checkpoint", "00000000000000000000.index", "00000000000000000000.timeindex",
-        "00000000000000000000.txnindex", "{snapshot}", "txbroker-current-copy",
+        "00000000000000000000.txnindex", "{snapshot}", "txbroker-current-copy", "txbroker-missing",
     )),
 )  # fmt: skip
 

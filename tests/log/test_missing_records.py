@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 from typing import Any
 
 import pytest
 
-from tests.log.support import NOW, append, fill, names, open_log, values
+from tests.log.support import NOW, PARTITION, append, batch, fill, names, open_log, values
 from tests.support.fakes.disk_path import DiskPath
 from tests.support.fakes.faulty_disk import CHANGES, FaultyDisk, Killed
 from txbroker.log.log import Log
+from txbroker.log.missing_file import FILE_NAME, parse_missing
 from txbroker.log.missing_records import Missing
+from txbroker.logtools.partition_check import PartitionCheck
 
 BASES = (0, 4, 8, 12)
 COMPACTED = {"cleanup_policy": frozenset({"compact"})}
@@ -110,6 +113,151 @@ def test_the_file_of_leader_epochs_is_gone(directory: DiskPath, caplog: pytest.L
     log = open_log(directory, recovery_point=16)
     assert list(log.leader_epochs) == [(0, 4)]
     assert "leader-epoch-checkpoint is missing" in caplog.text
+
+
+# The next starts, and `log verify`
+
+
+LOSSES = {"first": (0, (0, 4)), "middle": (4, (4, 8)), "last": (12, (12, 16))}
+
+
+def lose(directory: DiskPath, base: int) -> dict[str, bytes]:
+    """Lose the files of a segment; their content."""
+    paths = [directory / name for name in names(directory) if name.startswith(f"{base:020d}") and not name.endswith(".snapshot")]
+    lost = {path.name: path.read_bytes() for path in paths}
+    for path in paths:
+        path.unlink()
+    return lost
+
+
+def verified(directory: DiskPath) -> list[str]:
+    check = PartitionCheck(directory.disk, str(directory), PARTITION, live=False, clean=True, advance=lambda done, records: None)
+    return [finding.problem for finding in check.run().findings.kept if finding.path.endswith(FILE_NAME)]
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("ending", ["closed", "killed"])
+def test_each_start_and_a_verification_name_what_is_missing(
+    directory: DiskPath, caplog: pytest.LogCaptureFixture, loss: str, ending: str
+) -> None:
+    written(directory)
+    base, expected = LOSSES[loss]
+    lose(directory, base)
+    text = f"the records from offset {expected[0]} to {expected[1] - 1} are missing"
+    checkpoints = {"recovery_point": 16, "high_watermark": 16}
+    for epoch in range(1, 5):
+        caplog.clear()
+        log = open_log(directory, clean=epoch == 1 or ending == "closed", **checkpoints)
+        assert ranges(log) == [expected]
+        assert sum(record.levelname == "ERROR" and text in record.message for record in caplog.records) == 1
+        append(log, b"later", b"and later", leader_epoch=epoch)
+        log.flush()
+        checkpoints = {"recovery_point": log.recovery_point, "high_watermark": log.log_end_offset}
+        if ending == "closed":
+            log.close()
+        assert [text in problem for problem in verified(directory)] == [True]
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_records_that_are_back_are_not_missing(directory: DiskPath, loss: str) -> None:
+    """Their files are restored from a backup."""
+    expected = written(directory)
+    base, _ = LOSSES[loss]
+    lost = lose(directory, base)
+    epochs = (directory / "leader-epoch-checkpoint").read_bytes()
+    log = open_log(directory, recovery_point=16)
+    assert len(ranges(log)) == 1
+    log.close()
+    assert len(verified(directory)) == 1
+    for name, content in lost.items():
+        (directory / name).write_bytes(content)
+    (directory / "leader-epoch-checkpoint").write_bytes(epochs)
+    assert verified(directory) == []
+    log = open_log(directory)
+    assert (ranges(log), values(log)) == ([], expected)
+    assert FILE_NAME not in names(directory)
+
+
+def test_records_that_a_leader_has_sent_again_are_not_missing(directory: DiskPath) -> None:
+    written(directory)
+    lose(directory, 12)
+    log = open_log(directory, recovery_point=16)
+    log.append_replicated(batch(b"12", b"13", base_offset=12, leader_epoch=0), now_ms=NOW)
+    log.close()
+    log = open_log(directory, recovery_point=14)
+    assert ranges(log) == [(12, 16)]
+    log.append_replicated(batch(b"14", b"15", base_offset=14, leader_epoch=0), now_ms=NOW)
+    log.close()
+    assert ranges(open_log(directory, recovery_point=16)) == []
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_what_is_below_the_log_start_offset_is_no_longer_missing(directory: DiskPath, loss: str) -> None:
+    written(directory)
+    base, (_, end) = LOSSES[loss]
+    lose(directory, base)
+    log = open_log(directory, recovery_point=16)
+    append(log, *[b"later"] * 20, leader_epoch=1)
+    log.advance_start(end - 1)
+    assert len(ranges(log)) == 1
+    log.advance_start(end + 1)
+    assert ranges(log) == []
+    start = log.log_start_offset
+    log.close()
+    assert verified(directory) == []
+    assert ranges(open_log(directory, log_start_offset=start)) == []
+    assert FILE_NAME not in names(directory)
+
+
+def test_what_a_truncation_removes_is_no_longer_missing(directory: DiskPath) -> None:
+    written(directory)
+    lose(directory, 4)
+    lose(directory, 12)
+    log = open_log(directory, recovery_point=16)
+    assert ranges(log) == [(4, 8), (12, 16)]
+    log.truncate_to(10)
+    assert ranges(log) == [(4, 8)]
+    log.close()
+    log = open_log(directory, recovery_point=10)
+    assert ranges(log) == [(4, 8)]
+    log.truncate_fully_at(20, now_ms=NOW)
+    log.close()
+    assert ranges(open_log(directory, recovery_point=20)) == []
+    assert FILE_NAME not in names(directory)
+
+
+@pytest.mark.parametrize("content", [b"", b"0\n1\n4 8", b"1\n0\n", b"0\n1\n8 4 0 x\n", b"0\n1\n4 8 x x\n", b"\xff" * 20, b"0\n1\n4 8 0\n"])
+def test_a_malformed_file_is_an_error_with_its_name(directory: DiskPath, caplog: pytest.LogCaptureFixture, content: bytes) -> None:
+    expected = written(directory)
+    (directory / FILE_NAME).write_bytes(content)
+    for _ in range(2):
+        caplog.clear()
+        log = open_log(directory)
+        assert (ranges(log), values(log)) == ([], expected)
+        (line,) = [record.message for record in caplog.records if FILE_NAME in record.message]
+        assert "is malformed" in line
+        log.close()
+        assert len(verified(directory)) == 1
+
+
+def test_the_file_is_text(directory: DiskPath) -> None:
+    written(directory)
+    lose(directory, 12)
+    open_log(directory, recovery_point=16)
+    content = (directory / FILE_NAME).read_bytes()
+    evidence = f"the log in {directory} ends there, but the recovery point is 16"
+    assert content.decode() == f"0\n1\n12 16 0 {evidence}\n"
+    assert parse_missing(content) == [Missing(12, 16, evidence, 0)]
+
+
+def test_a_start_without_space_for_the_file_serves_the_log(directory: DiskPath, caplog: pytest.LogCaptureFixture) -> None:
+    expected = written(directory)
+    lose(directory, 12)
+    disk = FaultyDisk(directory.disk)
+    disk.fail("replace", error=errno.ENOSPC)
+    log = open_log(directory, disk=disk, recovery_point=16)
+    assert (ranges(log), values(log)) == ([(12, 16)], expected[:12])
+    assert f"{FILE_NAME} cannot be written" in caplog.text
 
 
 # No false alarms

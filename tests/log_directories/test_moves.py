@@ -40,6 +40,28 @@ def test_a_log_moves_with_all_its_state(directory: DiskPath, small_steps: None) 
     assert again.log_end_offset == 41
 
 
+def test_a_log_that_lacks_records_moves_with_the_file_that_says_so(directory: DiskPath, small_steps: None) -> None:
+    broker = DirectoryHarness(directory, 2, segment_bytes=500)
+    broker.start()
+    log = filled(broker)
+    lost, end = log.segments[-1].base_offset, log.log_end_offset
+    broker.stop()
+    for suffix in (".log", ".index", ".timeindex"):
+        (directory / "a" / "t-0" / f"{lost:020d}{suffix}").unlink()
+    for _ in range(2):
+        broker = DirectoryHarness(directory, 2, segment_bytes=500)
+        directories = broker.start()
+        started = directories.get(T0)
+        assert started is not None
+        assert [(missing.start, missing.end) for missing in started.missing] == [(lost, end)]
+        if started.directory.startswith(broker.paths[0]):
+            directories.moves.begin(T0, broker.paths[1], NOW)
+            moved = finish(broker)
+            assert moved.directory == f"{broker.paths[1]}/t-0"
+            assert moved.missing == started.missing
+        broker.stop()
+
+
 def test_a_worker_closes_no_files_of_other_logs(directory: DiskPath, small_steps: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """The logs' thread may be using them."""
     working: list[bool] = []

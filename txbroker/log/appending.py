@@ -296,4 +296,6 @@ class AppendableLog(TruncatableLog):
         self.log_start_offset = offset
         self.leader_epochs.truncate_from_start(offset)
         self.producers.forget_ended_below(offset)
+        if self.missing:
+            self.set_missing([missing for missing in self.missing if missing.end > offset])
         return True

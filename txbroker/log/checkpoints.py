@@ -40,8 +40,11 @@ def number(text: str, low: int, high: int) -> int:
     return int(text)
 
 
-def parse_lines(content: bytes, field_count: int) -> list[list[str]]:
-    """The entries of a checkpoint file, each split into `field_count` words; an empty file has none, as in Kafka."""
+def parse_lines(content: bytes, field_count: int, *, ends_with_text: bool = False) -> list[list[str]]:
+    """The entries of a checkpoint file, each split into `field_count` words; an empty file has none, as in Kafka.
+
+    `ends_with_text`: the last of them is the rest of the line.
+    """
     try:
         lines = content.decode("utf-8").splitlines()
     except UnicodeDecodeError as error:
@@ -54,7 +57,7 @@ def parse_lines(content: bytes, field_count: int) -> list[list[str]]:
     if len(lines) < 2:
         raise MalformedCheckpoint("the line that counts the entries is missing")
     count = number(lines[1], 0, 2**31 - 1)
-    entries = [line.split() for line in lines[2:]]
+    entries = [line.split(maxsplit=field_count - 1 if ends_with_text else -1) for line in lines[2:]]
     for position, entry in enumerate(entries, start=3):
         if len(entry) != field_count:
             raise MalformedCheckpoint(f"line {position} has {amount(len(entry), 'field')} and not {field_count}")

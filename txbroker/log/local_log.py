@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 
 from txbroker.errors import BrokerError, CorruptRecords, ErrorCode, MissingFile
-from txbroker.log import time_lookup
+from txbroker.log import missing_file, time_lookup
 from txbroker.log.cleaner.cleaning_job import SegmentSpan
 from txbroker.log.disk import Disk, File
 from txbroker.log.file_names import LOG, parent_of
@@ -153,10 +153,19 @@ class LocalLog:
                     start = offset
                 if no_segment_spans(start, end):
                     return at
-                missing = Missing(start, end, f"{segments[before].path(LOG)} ends there, and the next segment begins at {end}")
+                evidence = f"{segments[before].path(LOG)} ends there, and the next segment begins at {end}"
+                missing = Missing(start, end, evidence, lasts=False)  # the gap stays, and an earlier compaction may have left it
                 self.missing.append(missing)
                 logger.error("%s: %s; readers continue at offset %d", self.topic_partition, missing, end)
         return at
+
+    def set_missing(self, missing: list[Missing]) -> None:
+        """Change what is missing, also in the file for the next start, which the next flush makes durable. StorageError."""
+        before, self.missing = self.missing, missing
+        if missing_file.lasting(before) == missing_file.lasting(missing):
+            return
+        if missing_file.write_missing(self._disk, self.directory, missing, sync=False):
+            self._unsynced.update((missing_file.path_of(self.directory), self.directory))
 
     def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
         """The first record (by offset) whose timestamp is `timestamp` or later."""

@@ -23,13 +23,21 @@ from txbroker.log.offset_index import RELATIVE_OFFSET_MAX, OffsetIndex
 from txbroker.log.segment import Segment
 from txbroker.log.time_index import TimeIndex
 
+EPOCH_MAX = 2**31 - 1
+
 
 class Missing(NamedTuple):
-    """The offsets [start, end), of which no file has the records that were there. `evidence`: a sentence that says how that is known."""
+    """The offsets [start, end), of which no file has the records that were there. `evidence`: a sentence that says how that is known.
+
+    `epoch`: the latest leader epoch that was known then, -1 for none; records of a later one are other records. `lasts`: the next
+    starts repeat it, and `log verify` finds it.
+    """
 
     start: int
     end: int
     evidence: str
+    epoch: int = EPOCH_MAX
+    lasts: bool = True
 
     def __str__(self) -> str:
         return f"the records from offset {self.start} to {self.end - 1} are missing: {self.evidence}"

@@ -12,7 +12,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
 from txbroker.errors import CorruptRecords, StartInterrupted
@@ -22,6 +23,7 @@ from txbroker.log.file_names import DELETED, INDEX_SUFFIXES, LEADER_EPOCHS, LOG,
 from txbroker.log.leader_epochs import LeaderEpochs
 from txbroker.log.log_config import LogConfig
 from txbroker.log.log_results import AbortedTransaction
+from txbroker.log.missing_file import KnownMissing, still_missing
 from txbroker.log.missing_records import Missing, Orphans
 from txbroker.log.offset_index import RELATIVE_OFFSET_MAX
 from txbroker.log.producer_replay import replay_batch, replay_range
@@ -109,6 +111,7 @@ class Loader:
         if not self._leader_epochs.exists and self._have_epochs():
             logger.warning("%s is missing; reading leader epochs from the record batches", self._leader_epochs.path)
             self._leader_epochs.intact = False
+        self._known_missing = KnownMissing(self._disk, self._directory)
         was_clean = self._clean
         self._find_lost()
         if not self._segments:
@@ -129,6 +132,7 @@ class Loader:
             log_end_offset = self._log_start_offset
         log_start_offset = max(self._log_start_offset, self._segments[0].base_offset)
         self._settle_epochs(log_start_offset, log_end_offset)
+        self._repeat_missing(log_start_offset)
         if self._producers_end < log_end_offset:
             replay_range(self._producers, self._segments, self._producers_end, log_end_offset)
         for segment in self._segments:
@@ -187,10 +191,27 @@ class Loader:
 
     def _note(self, found: Iterable[Missing], level: int = logging.ERROR) -> None:
         for missing in found:
-            if missing.end not in self._missing:
-                self._missing[missing.end] = missing
+            if missing.end not in self._missing and missing.end > self._log_start_offset:
+                self._missing[missing.end] = missing._replace(epoch=self._leader_epochs.latest, lasts=level >= logging.ERROR)
                 logger.log(level, "%s: %s; see \"Missing records\" in docs/operations.md", self._topic_partition, missing)
+                if level >= logging.ERROR:
+                    self._known_missing.add(self._missing.values())
 
+    def _repeat_missing(self, log_start_offset: int) -> None:
+        """Repeat what earlier starts have found missing and this one has not, unless it no longer is."""
+        known, epochs = self._known_missing, list(self._leader_epochs)
+        segments = list(self._ends()) if known.ranges else []
+        for missing in still_missing(known.ranges, segments, epochs, log_start_offset, has_gaps=self._has_gaps):
+            if not any(found.start <= missing.start and missing.end <= found.end for found in self._missing.values()):
+                self._missing[missing.end] = missing
+                logger.error("%s: %s; see \"Missing records\" in docs/operations.md", self._topic_partition, missing)
+        known.settle(sorted(self._missing.values()))
+
+    def _ends(self) -> Iterator[tuple[int, int]]:
+        """The base offset of each segment, and one above its last offset; without those that are damaged, which a read finds."""
+        for segment in self._segments:
+            with suppress(CorruptRecords):
+                yield segment.base_offset, segment.next_offset()
     def _remove_orphans(self) -> None:
         """Remove index files without their log file, unless they show that a segment between others is gone."""
         for base, suffixes in self._orphans.bases.items():

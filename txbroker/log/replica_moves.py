@@ -190,6 +190,12 @@ class Move:
             raise CorruptRecords(f"no whole batch could be read at offset {end}")
 
     def _sync(self) -> None:
+        try:
+            self.copy.set_missing(self.log.missing)
+        except StorageError as error:
+            self._problem = (error, self.target)
+            self._failed()
+            return
         plan = self.copy.flush_plan()
 
         def sync() -> None:

@@ -116,6 +116,8 @@ class TruncatableLog(LocalLog):
         self.log_start_offset = min(self.log_start_offset, end)
         self.recovery_point = min(self.recovery_point, end)
         self.leader_epochs.truncate_from_end(end)
+        if self.missing:
+            self.set_missing([missing for missing in self.missing if missing.start < end])
 
     def truncate_fully_at(self, offset: int, *, now_ms: int) -> None:
         """All steps of `restart_towards` at once, syncing in place: for a log that is not in use."""
@@ -154,4 +156,5 @@ class TruncatableLog(LocalLog):
             self._snapshots.keep_only(lambda _: False)
             self._end_at(offset)
             self.log_start_offset = offset
+            self.set_missing([])
         return True

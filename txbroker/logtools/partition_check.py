@@ -10,6 +10,7 @@ from txbroker.log.checkpoints import MalformedCheckpoint
 from txbroker.log.disk import Disk
 from txbroker.log.file_names import LEADER_EPOCHS, LOG, PARTITION_METADATA, SNAPSHOT, TXN_INDEX, file_path
 from txbroker.log.leader_epochs import parse_epochs
+from txbroker.log.missing_file import SIZE_MAX, parse_missing, path_of, still_missing
 from txbroker.log.partition_metadata import read_topic_id
 from txbroker.log.recovery import first_offset_of
 from txbroker.log.scan import Entry
@@ -109,6 +110,7 @@ class PartitionCheck:
         start = self._report.start_offset = self._first_kept(files.logs)
         if files.logs and not self._live and not any(base < start for base in files.deleted):
             self._epochs.check_start(start)
+        self._check_missing(start)
         self._epochs.finish(self._findings, self._report.end_offset)
         self._check_metadata(files.metadata)
         for name in files.metadata_snapshots:
@@ -209,6 +211,19 @@ class PartitionCheck:
         elif stray:
             self._findings.note(path, "no segment has this base offset: the next start of a broker removes it")
 
+    def _check_missing(self, start_offset: int) -> None:
+        """What the broker has found missing at a start, and still is."""
+        path = path_of(self._directory)
+        try:
+            content = read_small(self._disk, path, SIZE_MAX)
+            known = [] if content is None else parse_missing(content)
+        except (CorruptRecords, MalformedCheckpoint) as error:
+            self._findings.fault(path, str(error), Remedy.SET_ASIDE)
+            return
+        segments = [(facts.base_offset, facts.next_offset) for facts in self._report.segments]
+        for missing in still_missing(known, segments, self._epochs.entries, start_offset, has_gaps=self._gaps.has_gaps):
+            self._findings.fault(path, str(missing), Remedy.SET_ASIDE)
+
     def _check_metadata(self, there: bool) -> None:
         if not there:
             return
@@ -241,6 +256,11 @@ class _EpochCheck:
                 self._starts.append(start)
         except (CorruptRecords, MalformedCheckpoint) as error:
             self._problem = str(error)
+
+    @property
+    def entries(self) -> list[tuple[int, int]]:
+        """The epochs of the file with their start offsets."""
+        return list(zip(self._epochs, self._starts, strict=True))
 
     def batch(self, entry: Entry) -> None:
         """Compare one batch."""
