@@ -10,11 +10,11 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
-import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from txbroker.client.client_errors import ConnectionFailed, RequestFailed
+from txbroker.config.jaas import InvalidJaas, parse_jaas
 from txbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from txbroker.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from txbroker.wire.schema import Request
@@ -25,7 +25,6 @@ HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 ITERATIONS_MIN, ITERATIONS_MAX = 4096, 1_000_000  # Kafka's minimum; the broker chooses
 _OTHER_CODE = ("ssl.engine.factory.class", "sasl.login.class", "sasl.login.callback.handler.class", "sasl.client.callback.handler.class")
 _INLINE = ("ssl.truststore.certificates", "ssl.keystore.certificate.chain", "ssl.keystore.key")
-_OPTION = r'\b{}\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s;"]+))'
 
 
 class Unsupported(ValueError):
@@ -97,17 +96,14 @@ def _sasl(properties: Mapping[str, str]) -> Sasl:
     mechanism = properties.get("sasl.mechanism", "GSSAPI").strip().upper()
     if mechanism != PLAIN and mechanism not in HASHES:
         raise Unsupported(f"sasl.mechanism is {mechanism}; supported are {', '.join((PLAIN, *HASHES))}")
-    config = properties.get("sasl.jaas.config", "")
-    user, password = (_option(config, name) for name in ("username", "password"))
+    try:
+        options = parse_jaas(properties.get("sasl.jaas.config", "")).options
+    except InvalidJaas as error:
+        raise Unsupported(f"sasl.jaas.config {error}") from None
+    user, password = options.get("username"), options.get("password")
     if user is None or password is None:
         raise Unsupported("sasl.jaas.config has no username and password")
     return Sasl(mechanism, user, password)
-
-
-def _option(config: str, name: str) -> str | None:
-    """An option of a login module in JAAS, with or without quotes."""
-    found = re.search(_OPTION.format(name), config)
-    return None if found is None else found[2] or re.sub(r"\\(.)", r"\1", found[1] or "")
 
 
 def authenticate(call: Callable[[Request], Any], sasl: Sasl, nonce: str) -> None:
