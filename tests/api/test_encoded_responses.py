@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.api.lone_broker import no_leaders
 from tests.api.responses import frame
-from txbroker.api.encoded.fetch_response import FetchResponses
-from txbroker.api.encoded.produce_response import ProduceResponses, success
 from txbroker.api.fetch_item import FetchItem, PartitionRead, Unusual
-from txbroker.api.fetch_response import partition_data
+from txbroker.api.fetch_response import FetchResponses, partition_data
+from txbroker.api.produce_response import ProduceResponses, success
 from txbroker.log.log_results import AbortedTransaction, Appended, EpochEnd
 from txbroker.log.region import Region
 from txbroker.wire.codec import encode_bytes
@@ -96,6 +97,11 @@ class File:
         return -1
 
 
+def fetch_responses(shared: list[Any] | None = None) -> FetchResponses:
+    """Adds the keys of what may be shared to the list."""
+    return FetchResponses(no_leaders(), Counter(), lambda key, read: None if shared is None else shared.append(key))
+
+
 def as_encoded(version: int, session_id: int, reads: dict[FetchItem, PartitionRead]) -> FetchResponse:
     """The response, with the topics in the order of their first partitions."""
     by_topic: dict[tuple[str, bytes], list[PartitionData]] = {}
@@ -113,7 +119,7 @@ def test_fetch(
     version: int, correlation_id: int, session_id: int, committed: bool, in_file: bool,
     wanted: list[tuple[str, bytes, int, int, tuple[int, int, int]]],
 ) -> None:
-    responses = FetchResponses(lambda key, read: None)
+    responses = fetch_responses()
     reads: dict[FetchItem, PartitionRead] = {}
     for number, (name, topic_id, index, size, numbers) in enumerate(wanted):
         # A version has either names or ids.
@@ -138,7 +144,7 @@ def test_many_topics_and_partitions_are_counted_as_the_encoder_does(version: int
                       FetchPartition(partition=partition, fetch_offset=0, partition_max_bytes=1)): PartitionRead(1, 2, 0)
             for topic in range(1, topics_count + 1) for partition in range(partitions)
         }  # fmt: skip
-        made = FetchResponses(lambda key, read: None).encoded(version, 1, 2, reads)
+        made = fetch_responses().encoded(version, 1, 2, reads)
         assert made is not None
         assert frame(made) == encoded(FetchRequest, version, 1, as_encoded(version, 2, reads))
 
@@ -146,7 +152,7 @@ def test_many_topics_and_partitions_are_counted_as_the_encoder_does(version: int
 @given(st.lists(st.tuples(st.integers(7, 18), st.booleans(), int32), min_size=2, max_size=5))
 def test_a_shared_read_is_encoded_the_same_for_each_fetch(requested: list[tuple[int, bool, int]]) -> None:
     shared: list[Any] = []
-    responses = FetchResponses(lambda key, read: shared.append(key))
+    responses = fetch_responses(shared)
     read = PartitionRead(4, 5, 1, Region(File(b"records"), 0, 7), 7)
     read.shared_key = ("key",)
     for version, alone, correlation_id in requested:
@@ -158,7 +164,7 @@ def test_a_shared_read_is_encoded_the_same_for_each_fetch(requested: list[tuple[
         made = responses.encoded(version, correlation_id, 0, reads)
         assert made is not None
         plain = [PartitionRead(4, 5, 1, b"records", 7)] if alone else [PartitionRead(1, 1, 1), PartitionRead(4, 5, 1, b"records", 7)]
-        expected = FetchResponses(lambda key, read: None).encoded(version, correlation_id, 0, dict(zip(reads, plain, strict=True)))
+        expected = fetch_responses().encoded(version, correlation_id, 0, dict(zip(reads, plain, strict=True)))
         assert expected is not None
         assert frame(made) == frame(expected)
         assert not any(isinstance(part, Region) for part in made[0])
@@ -167,7 +173,7 @@ def test_a_shared_read_is_encoded_the_same_for_each_fetch(requested: list[tuple[
 
 
 def test_what_is_unusual_is_not_encoded() -> None:
-    responses = FetchResponses(lambda key, read: None)
+    responses = fetch_responses()
     item = FetchItem("t", bytes(16), FetchPartition(partition=3, fetch_offset=0, partition_max_bytes=1))
     aborted = [AbortedTransaction(1, 2, 3, 4)]
     unusual = Unusual(error_code=6), Unusual(preferred_replica=3), Unusual(diverging=EpochEnd(1, 2))

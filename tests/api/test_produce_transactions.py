@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from twisted.internet.defer import Deferred
 
-from tests.cluster.replica_host import OWN, TOPIC, ReplicaHost
+from tests.cluster.replica_host import OTHER, OWN, TOPIC, Fetching, ReplicaHost
 from tests.log.support import NOW, batch
 from txbroker.broker.transaction_coordinators import OWN as OWN_COORDINATOR
 from txbroker.broker.transaction_coordinators import TransactionCoordinators
@@ -244,6 +244,18 @@ def test_partitions_whose_transaction_is_open_do_not_wait_for_others() -> None:
     assert leader.begin(2, indexes=(0,)) == [{0: E.NONE}]
     leader.coordinator.answer()
     assert answered == [{0: E.NONE, 1: E.NONE}]
+
+
+def test_records_that_are_replicated_while_another_partition_waits_for_the_coordinator() -> None:
+    leader = Leader(2)
+    leader.begin(0)
+    leader.coordinator.answer()
+    leader.roles(isr=(OWN, OTHER), epoch=1)
+    answered = leader.begin(1, indexes=(0, 1), acks=-1)
+    Fetching(leader, OTHER).fetch({0: leader.end()})
+    assert not answered
+    leader.coordinator.answer(E.TRANSACTION_ABORTABLE)
+    assert answered == [{0: E.NONE, 1: E.TRANSACTION_ABORTABLE}]
 
 
 def test_requests_to_a_coordinator_are_batched() -> None:

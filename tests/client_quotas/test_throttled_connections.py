@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -11,12 +12,13 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
+from tests.api.lone_broker import no_leaders
 from tests.api.responses import message
 from tests.transport.test_connection import Transport
-from txbroker.api.encoded.fetch_response import SESSION_VERSION, FetchResponses
-from txbroker.api.encoded.produce_response import NUMBERS_VERSION, ProduceResponses
 from txbroker.api.encoded.response_frame import with_throttle_time
 from txbroker.api.fetch_item import FetchItem, PartitionRead
+from txbroker.api.fetch_response import SESSION_VERSION, FetchResponses
+from txbroker.api.produce_response import NUMBERS_VERSION, ProduceResponses
 from txbroker.api.registry import Registry, between_brokers
 from txbroker.api.request_context import RequestContext
 from txbroker.client_quotas.quotas import ClientQuotas
@@ -164,7 +166,7 @@ def test_the_throttle_time_of_an_encoded_produce_response(version: int) -> None:
 def test_the_throttle_time_of_an_encoded_fetch_response(version: int, records: bytes) -> None:
     item = FetchItem("topic", TOPIC_ID, FetchPartition(partition=3, fetch_offset=0, partition_max_bytes=1))
     read = PartitionRead(5, 6, 7, records, len(records))
-    plain = FetchResponses(lambda key, read: None).encoded(version, 1, 9, {item: read})
+    plain = FetchResponses(no_leaders(), Counter(), lambda key, read: None).encoded(version, 1, 9, {item: read})
     expected = message(plain, FetchRequest, version)
     assert (expected.error_code, expected.responses[0].topic_id in (TOPIC_ID, NULL_TOPIC_ID)) == (ErrorCode.NONE, True)
     expected.throttle_time_ms = 987654

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from txbroker.api.encoded.produce_response import _response
+from txbroker.api.produce_response import _response
 from txbroker.wire.messages.produce import ProduceRequest
 from txbroker.wire.topic_lists import TopicListTemplate
 

@@ -24,7 +24,7 @@ from txbroker.api.current_leaders import CurrentLeaders
 from txbroker.api.fetch_item import FetchClient, PartitionRead, Unusual
 from txbroker.api.fetch_partition import PartitionReader
 from txbroker.api.fetch_reading import Fetch, FetchParts
-from txbroker.api.fetch_response import FetchAnswers, Fetched, partition_data
+from txbroker.api.fetch_response import Fetched, FetchResponses, partition_data
 from txbroker.api.fetch_sessions import FetchSessions
 from txbroker.api.parking import ParkedRequest
 from txbroker.api.read_replica import ReadReplicas
@@ -74,8 +74,8 @@ class FetchHandler:
         self._quotas = client_quotas
         self.errors: Errors = Counter()
         partitions = PartitionReader(replicas, leaders, self.errors, monotonic_s, ReadReplicas(image, replica_selector), quota)
-        answers = FetchAnswers(leaders, self.errors, partitions.share)
-        self.parts = FetchParts(partitions, sessions, answers, purgatory, client_quotas)
+        responses = FetchResponses(leaders, self.errors, partitions.share)
+        self.parts = FetchParts(partitions, sessions, responses, purgatory, client_quotas)
         self._consumer = FetchClient()  # of the last consumer's request
 
     def __call__(self, request: FetchRequest, context: RequestContext) -> Fetched | ParkedRequest[Fetched]:
@@ -94,7 +94,7 @@ class FetchHandler:
         try:
             plan = self._sessions.plan(before, request, context.api_version >= TOPIC_ID_VERSION, client, self._monotonic_s())
         except BrokerError as error:
-            return self.parts.answers.failed(error)
+            return self.parts.responses.failed(error)
         fetch = Fetch(self.parts, plan, client, context, limit=limit, min_bytes=request.min_bytes)
         if fetch.read() or request.max_wait_ms <= 0 or not (plan.items or plan.session):
             return fetch.response()

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from txbroker.api.authorization import denial
 from txbroker.api.fetch_item import FetchClient, FetchItem, PartitionRead
 from txbroker.api.fetch_partition import ZSTD_VERSION, PartitionReader
-from txbroker.api.fetch_response import FetchAnswers, Fetched
+from txbroker.api.fetch_response import Fetched, FetchResponses
 from txbroker.api.fetch_sessions import FetchPlan, FetchSession, FetchSessions
 from txbroker.api.parking import ParkedRequest
 from txbroker.api.request_context import RequestContext
@@ -39,7 +39,7 @@ class FetchParts(NamedTuple):
 
     partitions: PartitionReader
     sessions: FetchSessions
-    answers: FetchAnswers
+    responses: FetchResponses
     purgatory: Purgatory
     quotas: ClientQuotas
 
@@ -206,8 +206,8 @@ class Fetch(ParkedRequest[Fetched]):
                 reads = changed
         if self._client.replica >= 0:
             parts.partitions.sent(reads.items())
-        encoded = parts.answers.encoded(context.api_version, context.correlation_id, session_id, reads)
-        return parts.answers.message(context, session_id, reads) if encoded is None else encoded
+        encoded = parts.responses.encoded(context.api_version, context.correlation_id, session_id, reads)
+        return parts.responses.message(context, session_id, reads) if encoded is None else encoded
 
     def _throttled(self, pause_ms: int) -> Fetched:
         """An empty response: the client repeats the request after the pause. An existing session then reports the same partitions."""
@@ -215,7 +215,7 @@ class Fetch(ParkedRequest[Fetched]):
         if session is not None and self._watching is None:
             self._parts.sessions.close(session)
             session = None
-        return self._parts.answers.throttled(pause_ms, 0 if session is None else session.session_id)
+        return self._parts.responses.throttled(pause_ms, 0 if session is None else session.session_id)
 
     def try_complete(self) -> bool:
         """Read again what moved; respond if it is enough."""

@@ -19,9 +19,8 @@ from typing import Any, TypeAlias
 from twisted.internet.defer import Deferred, gatherResults
 
 from txbroker.api.current_leaders import CurrentLeaders
-from txbroker.api.encoded.produce_response import ProduceResponses
 from txbroker.api.encoded.response_frame import Frame
-from txbroker.api.produce_answers import ACKS_ALL, Outcome, ProduceAnswers, failure
+from txbroker.api.produce_response import ACKS_ALL, Outcome, ProduceAnswers, ProduceResponses, failure
 from txbroker.api.produce_verification import ProduceVerification, Unverified, Verified
 from txbroker.api.request_context import RequestContext
 from txbroker.api.request_counts import Errors
@@ -206,59 +205,49 @@ class ProduceHandler:
     ) -> ProduceResponse | Deferred[Any] | None:
         """The response, or a Deferred of it if a partition cannot be acknowledged yet, or its transaction has to be verified first."""
         acks, timeout_ms = request.acks, request.timeout_ms
-        answers = ProduceAnswers(acks)
+        answers = ProduceAnswers(acks, self.errors)
         asked: list[Deferred[None]] = []
         topics = []
+
+        def add(outcome: Outcome, index: int, responses: list[PartitionProduceResponse]) -> None:
+            responses.append(answers.add(index, outcome))
+
         for topic, partitions in outcomes:
             responses: list[PartitionProduceResponse] = []
             topics.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=responses))
             for data, outcome in partitions:
                 if isinstance(outcome, Unverified):
-                    asked.append(self._append_verified(outcome, topic, data, context, answers, responses))
+                    appended = self._append_verified(outcome, topic, data, acks == ACKS_ALL, context)
+                    asked.append(appended.addCallback(add, data.index, responses))
                 else:
-                    responses.append(answers.add(data.index, outcome))
+                    add(outcome, data.index, responses)
 
         def respond(_: object) -> ProduceResponse | Deferred[ProduceResponse] | None:
-            if acks:
-                return self._respond(answers, topics, timeout_ms, context)
-            if answers.refused is not None:
-                raise Unanswered(answers.refused, is_logged=False)
-            return None
+            if not acks:
+                if answers.refused is not None:
+                    raise Unanswered(answers.refused, is_logged=False)
+                return None
+            response = answers.respond(ProduceResponse(responses=topics), self._purgatory, timeout_ms, in_turn=not asked)
+            if isinstance(response, Deferred):
+                return response.addCallback(self._with_leaders, context)
+            return self._with_leaders(response, context)
 
         return gatherResults(asked, consumeErrors=True).addCallback(respond) if asked else respond(None)
 
-    def _respond(
-        self, answers: ProduceAnswers, topics: list[TopicProduceResponse], timeout_ms: int, context: RequestContext
-    ) -> ProduceResponse | Deferred[ProduceResponse]:
-        response = answers.respond(ProduceResponse(responses=topics), self._purgatory, timeout_ms, self.errors)
-        if isinstance(response, Deferred):
-            return response.addCallback(self._with_leaders, context)
-        return self._with_leaders(response, context)
-
     def _append_verified(
-        self,
-        unverified: Unverified,
-        topic: TopicProduceData,
-        data: PartitionProduceData,
-        context: RequestContext,
-        answers: ProduceAnswers,
-        responses: list[PartitionProduceResponse],
-    ) -> Deferred[None]:
-        """Append to one partition once its transaction is verified, and add the answer to `responses`."""
-        # The request may be filled again with the records of the next frame.
-        topic = TopicProduceData(name=topic.name, topic_id=topic.topic_id, partition_data=[])
-        index, all_in_sync = data.index, answers.acks == ACKS_ALL
+        self, unverified: Unverified, topic: TopicProduceData, data: PartitionProduceData, all_in_sync: bool, context: RequestContext
+    ) -> Deferred[Outcome]:
+        """Append to one partition once its transaction is verified."""
+        index = data.index
 
-        def append(verified: Verified) -> None:
-            outcome: Outcome
+        def append(verified: Verified) -> Outcome:
             data = PartitionProduceData(index=index, records=verified.records)
             try:
                 if verified.error is not None:
                     raise verified.error
-                outcome = self._append(topic, data, all_in_sync, self._now_ms(), context, None, verified=True)
+                return self._append(topic, data, all_in_sync, self._now_ms(), context, None, verified=True)
             except BrokerError as error:
-                outcome = self._count_failure(topic, data, error, context)
-            responses.append(answers.add(index, outcome))
+                return self._count_failure(topic, data, error, context)
 
         records: Any = data.records or b""
         return self._verification.verify(unverified, records, context.api_version).addCallback(append)

@@ -7,9 +7,9 @@ responses have a shorter way:
                     has succeeded, as nearly all requests of a busy broker do. The frames of one version differ in a few fields only
                     (correlation id, topics, partitions, offsets), so they are filled in, not encoded:
 
-                        wire/topic_lists.py   a template of one version, made from what the encoder returns for a response with marks
-                        produce_response.py   Produce: correlation id, topics, partitions, offsets, append times
-                        fetch_response.py     Fetch: correlation id, session id, topics, partitions, offsets, records
+                        wire/topic_lists.py     a template of one version, made from what the encoder returns for a response with marks
+                        api/produce_response.py Produce: correlation id, topics, partitions, offsets, append times
+                        api/fetch_response.py   Fetch: correlation id, session id, topics, partitions, offsets, records
 
                     There is one template per version, not one per partition, so nothing has to be evicted. A response that does not fit
                     (errors, aborted transactions, versions without these fields) is encoded as usual.
