@@ -17,10 +17,11 @@ from twisted.python.failure import Failure
 from simulation.network import Accepting, End, Network
 from simulation.process import Process
 from txbroker.action_queue import ActionQueue
+from txbroker.api.encoded.response_frame import Part
 from txbroker.api.request_context import Session
 from txbroker.errors import StorageError
 from txbroker.log.region import Region
-from txbroker.transport.interfaces import FrameProtocol, Part
+from txbroker.transport.interfaces import FrameProtocol
 from txbroker.transport.limits import Limits
 
 SIZE = Struct(">i")
@@ -219,7 +220,7 @@ class ServerTransport:
                 try:
                     written.append(part.read())
                 except StorageError:
-                    self._ports.report_file(part.file.path)  # type: ignore[attr-defined]
+                    self._ports.report_file(part.file.path)
                     self._lost(ConnectionLost())
                     return
             else:

@@ -6,7 +6,7 @@ The only place that makes `PartitionData`, and the only one where a fetch looks 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TypeAlias
 
@@ -35,8 +35,6 @@ SESSION_VERSION = 7  # from here on a response has a session id
 NODE_ENDPOINTS_VERSION = 16
 DOWN_CONVERTED_BYTES_MAX = 128 << 20  # what the records of one partition may decompress to while they are converted
 _MAGIC_0_VERSION_MAX = 1
-_HEAD = ("i",)
-_PARTITION = ("i", "qqq")
 _USUAL = Unusual()
 
 Fetched: TypeAlias = FetchResponse | Frame
@@ -124,7 +122,7 @@ class FetchResponses:
     def _template(self, version: int, committed: bool) -> TopicListTemplate | None:
         if version < SESSION_VERSION:
             return None
-        made = TopicListTemplate(FetchRequest, version, _HEAD, _PARTITION, partial(_response, committed), records=True)
+        made = TopicListTemplate(FetchRequest, version, partial(_response, committed), number=True, records=True)
         self._templates[version, committed] = made
         return made
 
@@ -164,12 +162,12 @@ class FetchResponses:
         return [NodeEndpoint(node_id=node.id, host=node.host, port=node.port, rack=node.rack) for node in nodes]
 
 
-def _response(committed: bool, head: Sequence[int], numbers: Sequence[int], topics: int, partitions: int) -> FetchResponse:
+def _response(committed: bool, session_id: int, numbers: tuple[int, int, int, int], topics: int, partitions: int) -> FetchResponse:
     index, high_watermark, stable, start = numbers
     read = PartitionRead(high_watermark, stable, start, topic_lists.RECORDS, aborted=[] if committed else None)
     partition = partition_data(index, read)
     topic = FetchableTopicResponse(topic=topic_lists.TOPIC_NAME, topic_id=topic_lists.TOPIC_ID, partitions=[partition] * partitions)
-    return FetchResponse(session_id=head[0], responses=[topic] * topics)
+    return FetchResponse(session_id=session_id, responses=[topic] * topics)
 
 
 def partition_data(partition: int, read: PartitionRead) -> PartitionData:

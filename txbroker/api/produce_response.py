@@ -30,7 +30,6 @@ from txbroker.wire.topic_lists import TopicListTemplate
 ACKS_ALL = -1
 NUMBERS_VERSION = 5  # from here on the base offset, the append time and the log start offset are side by side
 RECORD_ERRORS_MAX = 1000  # in one response: a few compressed batches may have millions of records that are refused
-_PARTITION = ("i", "qqq")
 
 # The result of one partition's append.
 Outcome: TypeAlias = "tuple[Partition, Appended] | BrokerError"
@@ -53,7 +52,7 @@ class ProduceResponses:
         if template is None:
             if version < NUMBERS_VERSION:
                 return None
-            template = self._templates[version] = TopicListTemplate(ProduceRequest, version, (), _PARTITION, _response)
+            template = self._templates[version] = TopicListTemplate(ProduceRequest, version, _response)
         pack = template.pack_partition
         after_index, after_numbers = template.partition_fixed
         by_name, one = template.by_name, template.count_of_one
@@ -72,7 +71,7 @@ class ProduceResponses:
         return [template.pack_head(size, correlation_id, *template.head_fixed) + body], size + 4
 
 
-def _response(head: Sequence[int], numbers: Sequence[int], topics: int, partitions: int) -> ProduceResponse:
+def _response(_: int, numbers: tuple[int, int, int, int], topics: int, partitions: int) -> ProduceResponse:
     topic = TopicProduceResponse(
         name=topic_lists.TOPIC_NAME, topic_id=topic_lists.TOPIC_ID, partition_responses=[success(*numbers)] * partitions
     )

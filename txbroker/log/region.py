@@ -8,7 +8,9 @@ from txbroker.errors import StorageError
 
 
 class Source(Protocol):
-    """The methods of a file that a region uses."""
+    """What a region uses of a file."""
+
+    path: str
 
     def pread(self, position: int, length: int) -> bytes: ...
 
@@ -41,6 +43,8 @@ class Region:
 
 
 class _NoFile:
+    path = ""
+
     def pread(self, position: int, length: int) -> bytes:
         return b""
 

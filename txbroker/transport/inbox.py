@@ -18,7 +18,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 
-from txbroker.transport.receive import KIB, OWNED_BYTES_MIN, SHARED_BYTES, OwnedBuffer, ReceiveBuffers, Waiter
+from txbroker.transport.limits import KIB
+from txbroker.transport.receive import OWNED_BYTES_MIN, SHARED_BYTES, OwnedBuffer, ReceiveBuffers, Waiter
 
 SIZE = struct.Struct(">i")
 

@@ -7,23 +7,11 @@ from typing import Any, Protocol, TypeAlias
 
 from twisted.python.failure import Failure
 
+from txbroker.api.encoded.response_frame import Part
 from txbroker.api.request_context import Session
 from txbroker.transport.limits import Limits
 
-
-class Region(Protocol):
-    """A file region (txbroker.log.region), as the transport uses it."""
-
-    file: Any
-    position: int
-
-    def __len__(self) -> int: ...
-
-
 Buffer: TypeAlias = bytes | bytearray | memoryview
-
-# A part of a response frame.
-Part: TypeAlias = Buffer | Region
 
 
 class FrameTransport(Protocol):

@@ -12,11 +12,11 @@ import socket
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from txbroker.transport.interfaces import Buffer, Part, Region
+from txbroker.api.encoded.response_frame import Part
+from txbroker.log.region import Region
+from txbroker.transport.interfaces import Buffer
+from txbroker.transport.limits import KIB, MIB
 from txbroker.transport.stream import Stream
-
-KIB = 1024
-MIB = 1024 * KIB
 
 # A smaller region is read and joined with the parts before and after it, which costs less than a sendfile.
 REGION_READ_MAX = 8 * KIB
@@ -93,14 +93,15 @@ class RegionSend:
 
 
 class SendQueue:
-    """Parts in the order of sending. `size`: the bytes in the queue; `cold`: a worker must first read its head into the page cache."""
+    """Parts in the order of sending. `size`: the bytes in the queue; `cold`: its head if a worker must first read it into the page cache.
+    """
 
     __slots__ = ("_chunks", "cold", "size")
 
     def __init__(self) -> None:
         self._chunks: deque[Buffer | RegionSend] = deque()
         self.size = 0
-        self.cold = False
+        self.cold: RegionSend | None = None
 
     def add(self, parts: Iterable[Part], size: int) -> None:
         """Queue parts of `size` bytes together."""
@@ -140,7 +141,7 @@ class SendQueue:
                 head = chunks[0]
                 if isinstance(head, RegionSend):
                     if head.position == head.warm_until and head.is_cold():
-                        self.cold = True
+                        self.cold = head
                         return False
                     count = head.send(stream)
                     self.size -= count
@@ -165,13 +166,6 @@ class SendQueue:
         """Remove everything: a region keeps its file open, and a deleted file its disk space."""
         self._chunks.clear()
         self.size = 0
-
-    def warming(self) -> Callable[[], None]:
-        """The job for a worker that reads the cold head."""
-        head = self._chunks[0]
-        assert isinstance(head, RegionSend)
-        return head.warming()
-
 
 def join_small(parts: Iterable[Part]) -> bytes | None:
     """All parts as bytes; None where a region is large, or not in the page cache."""

@@ -10,8 +10,7 @@ import mmap
 from collections import deque
 from typing import Protocol
 
-KIB = 1024
-MIB = 1024 * KIB
+from txbroker.transport.limits import KIB, MIB
 
 # The limit of one read, and so of the work for one connection before others are served.
 SHARED_BYTES = 256 * KIB

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 from select import EPOLLIN, EPOLLOUT
-from typing import Any
+from typing import Any, cast
 
 from twisted.internet.error import ConnectionAborted
 from twisted.internet.main import CONNECTION_DONE, CONNECTION_LOST
@@ -15,7 +15,7 @@ from txbroker.api.request_context import Session
 from txbroker.transport.hub import SENT_TOGETHER, Hub
 from txbroker.transport.inbox import SIZE, Inbox
 from txbroker.transport.interfaces import FrameProtocol
-from txbroker.transport.output import RegionGone, SendQueue, join_small
+from txbroker.transport.output import RegionGone, RegionSend, SendQueue, join_small
 from txbroker.transport.stream import Stream
 
 log = logging.getLogger("txbroker.transport")
@@ -46,7 +46,7 @@ class ServerTransport:
     transports have, have Twisted's names.
     """
 
-    __slots__ = ("_blocked", "_dirty", "_frame_bytes_max", "_has_regions", "_held", "_hub", "_inbox", "_input_ended", "_output_bytes_max",
+    __slots__ = ("_blocked", "_dirty", "_frame_bytes_max", "_held", "_hub", "_inbox", "_input_ended", "_output_bytes_max",
                  "_queue", "_read_into", "_send_bytes", "_stalled_sweeps", "_stream", "_warming", "active", "connected", "disconnecting",
                  "protocol", "session")  # fmt: skip
 
@@ -59,7 +59,6 @@ class ServerTransport:
         self._output_bytes_max = hub.limits.output_bytes_max
         self._inbox = Inbox(hub.buffers, self)
         self._queue = SendQueue()
-        self._has_regions = False
         self._blocked = False
         self._input_ended = False
         self._warming = False
@@ -252,11 +251,7 @@ class ServerTransport:
             parts = protocol.take_output()
             joined = None
             if size <= SEND_JOINED_MAX and not queue.size:
-                try:
-                    joined = join_small(parts) if self._has_regions else b"".join(parts)  # type: ignore[arg-type]
-                except TypeError:  # a fetch: from now on most responses of this connection have regions
-                    self._has_regions = True
-                    joined = join_small(parts)
+                joined = cast(bytes, parts[0]) if len(parts) == 1 else join_small(parts)  # a response begins with bytes
             if joined is not None:
                 try:
                     count = self._send_bytes(joined)
@@ -290,24 +285,24 @@ class ServerTransport:
             return CONNECTION_LOST
         if queue.size != before:
             self.active = self._hub.tick
-        if queue.cold:
-            self._warm()
+        if queue.cold is not None:
+            self._warm(queue.cold)
         elif queue.size or self.disconnecting or self._stream.wants & EPOLLOUT:
             self._watch(write=True)
         if queue.size > self._output_bytes_max:
             self._block()
         return None
 
-    def _warm(self) -> None:
+    def _warm(self, cold: RegionSend) -> None:
         """Let a worker read the next slice into the page cache, and continue then."""
         self._warming = True
         self._watch(write=False)
-        self._hub.run_in_worker(self._queue.warming()).addBoth(self._warmed)
+        self._hub.run_in_worker(cold.warming()).addBoth(self._warmed)
 
     def _warmed(self, _: object) -> None:
         # If the worker could not read, sendfile will fail, too, with the error.
         self._warming = False
-        self._queue.cold = False
+        self._queue.cold = None
         self.flush()
 
     def reap(self) -> None:
