@@ -48,6 +48,8 @@ class _Produce:
 
 
 class _Source:
+    path = ""
+
     def __init__(self, fd: int) -> None:
         self._fd = fd
 
@@ -79,8 +81,10 @@ def _serve(ready: Any, buffers: int) -> None:
 
     from txbroker.action_queue import ActionQueue
     from txbroker.api.registry import Registry
-    from txbroker.connection import Connection
-    from txbroker.transport import Hub, Limits, Listener
+    from txbroker.connection.protocol import Connection
+    from txbroker.transport.hub import Hub
+    from txbroker.transport.limits import Limits
+    from txbroker.transport.listener import Listener
 
     with tempfile.TemporaryFile() as file:
         for _ in range(FILE_BYTES >> 20):

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tests.fuzz.inprocess import InProcessBroker
-from txbroker.connection import Connection
+from txbroker.connection.protocol import Connection
 from txbroker.connection.response_order import IN_FLIGHT_MAX
 from txbroker.wire.batch import read_header
 from txbroker.wire.codec import encode_bytes

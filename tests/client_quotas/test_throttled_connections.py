@@ -23,7 +23,7 @@ from txbroker.api.registry import Registry, between_brokers
 from txbroker.api.request_context import RequestContext
 from txbroker.client_quotas.quotas import ClientQuotas
 from txbroker.cluster.node_paths import Entity
-from txbroker.connection import Connection
+from txbroker.connection.protocol import Connection
 from txbroker.errors import ErrorCode
 from txbroker.log.log_results import Appended
 from txbroker.names import NULL_TOPIC_ID

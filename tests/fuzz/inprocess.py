@@ -25,7 +25,7 @@ from txbroker.broker.environment import Environment
 from txbroker.broker.service import Broker
 from txbroker.config.load import load_broker_config
 from txbroker.config.properties import parse_overrides
-from txbroker.connection import Connection
+from txbroker.connection.protocol import Connection
 from txbroker.wire.codec import decode, encode_bytes
 from txbroker.wire.headers import request_prefix
 from txbroker.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest

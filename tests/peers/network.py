@@ -24,7 +24,7 @@ from txbroker.cluster.controller.controller import Controller
 from txbroker.cluster.image import ClusterImage
 from txbroker.cluster.own_broker import OwnBroker
 from txbroker.cluster.tree.interface import Refused
-from txbroker.connection import Connection
+from txbroker.connection.protocol import Connection
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.peers.broker_link import BrokerLink
 from txbroker.peers.peer_channel import PeerChannel

@@ -29,7 +29,7 @@ from txbroker.broker.handlers import register_for_cluster
 from txbroker.cluster.image import ClusterImage
 from txbroker.cluster.own_broker import OwnBroker
 from txbroker.cluster.producer_ids import allocate_block
-from txbroker.connection import Connection
+from txbroker.connection.protocol import Connection
 from txbroker.errors import ProtocolError
 from txbroker.names import parse_partition_directory
 from txbroker.purgatory import Purgatory

@@ -13,7 +13,9 @@ from twisted.internet.epollreactor import EPollReactor
 from tests.support.fakes.worker import JobWorker
 from tests.support.waiting import PATIENCE_S
 from txbroker.action_queue import ActionQueue
-from txbroker.transport import Hub, Limits, Listener
+from txbroker.transport.hub import Hub
+from txbroker.transport.limits import Limits
+from txbroker.transport.listener import Listener
 
 
 def frame(body: bytes) -> bytes:

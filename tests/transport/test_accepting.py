@@ -14,8 +14,10 @@ import pytest
 from twisted.internet.error import CannotListenError
 
 from tests.transport.harness import ListenerHarness, frame
-from txbroker.transport import Listener, congestion
+from txbroker.transport import congestion
 from txbroker.transport.descriptors import Descriptors
+from txbroker.transport.limits import Limits
+from txbroker.transport.listener import Listener
 from txbroker.transport.quotas import ConnectionQuotas
 from txbroker.transport.server import plain_host
 
@@ -85,8 +87,12 @@ def test_how_many_descriptors_are_kept(limit: int, kept: int) -> None:
     assert Descriptors(limit).room() == max(limit - kept - taken, 0)
 
 
+def limits(connections: int, per_ip: int, overrides: dict[str, int]) -> Limits:
+    return Limits(connections_max=connections, connections_per_ip_max=per_ip, connections_per_ip_overrides=overrides)
+
+
 def test_a_connection_limit_for_one_address() -> None:
-    quotas = ConnectionQuotas(10, 1, {"10.0.0.1": 2, "10.0.0.2": 0})
+    quotas = ConnectionQuotas(limits(10, 1, {"10.0.0.1": 2, "10.0.0.2": 0}))
     for ip, expected in (("10.0.0.3", True), ("10.0.0.3", False), ("10.0.0.1", True), ("10.0.0.1", True), ("10.0.0.1", False)):
         assert quotas.allows(ip) is expected
         if expected:
@@ -98,13 +104,13 @@ def test_a_connection_limit_for_one_address() -> None:
 
 
 def test_limits_change_while_connections_wait() -> None:
-    quotas = ConnectionQuotas(1, 1, {})
+    quotas = ConnectionQuotas(limits(1, 1, {}))
     quotas.add("10.0.0.1")
     woken: list[bool] = []
     quotas.when_room(lambda: woken.append(True))
-    quotas.change(1, 2, {"10.0.0.2": 0})
+    quotas.change(limits(1, 2, {"10.0.0.2": 0}))
     assert not woken and quotas.allows("10.0.0.1") and not quotas.allows("10.0.0.2")
-    quotas.change(2, 1, {})
+    quotas.change(limits(2, 1, {}))
     assert woken and quotas.room == 1 and not quotas.allows("10.0.0.1") and quotas.allows("10.0.0.2")
 
 

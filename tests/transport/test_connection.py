@@ -16,7 +16,8 @@ from twisted.python.failure import Failure
 from txbroker.api.produce import ProduceHandler
 from txbroker.api.registry import Registry
 from txbroker.api.request_context import RequestContext, Session
-from txbroker.connection import Connection
+from txbroker.connection.protocol import Connection
+from txbroker.connection.response_order import IN_FLIGHT_MAX
 from txbroker.errors import BrokerError, ErrorCode, ProtocolError
 from txbroker.transport import other_protocols
 from txbroker.wire.codec import decode, encode_bytes
@@ -106,9 +107,9 @@ class Transport:
 class Peer:
     """A connection and its peer."""
 
-    def __init__(self, *handlers: Any, clock: Callable[[], float] | None = None, **limits: int) -> None:
+    def __init__(self, *handlers: Any, clock: Callable[[], float] | None = None) -> None:
         self.transport = Transport()
-        self.connection = Connection(Registry(handlers, clock=clock), **limits)
+        self.connection = Connection(Registry(handlers, clock=clock))
         self.connection.makeConnection(self.transport)
 
     def send_raw(self, frame: bytes) -> bool:
@@ -631,8 +632,8 @@ def test_a_connection_with_many_requests_in_flight_is_full() -> None:
         waiting.append(Deferred())
         return waiting[-1]
 
-    peer = Peer(Heartbeats(wait), in_flight_max=3)
-    for n in range(3):
+    peer = Peer(Heartbeats(wait))
+    for n in range(IN_FLIGHT_MAX):
         assert not peer.connection.full
         peer.beat(n)
     assert peer.connection.full
@@ -642,12 +643,13 @@ def test_a_connection_with_many_requests_in_flight_is_full() -> None:
     waiting[0].callback(HeartbeatResponse(error_code=0))
     assert not peer.connection.full
     assert peer.transport.flushes == 1
-    assert peer.connection.in_flight == 1
+    assert peer.connection.in_flight == IN_FLIGHT_MAX - 2
 
 
-def test_a_connection_with_much_output_is_full() -> None:
+def test_a_connection_with_much_output_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("txbroker.connection.response_order.OUTPUT_BYTES_MAX", 90)
     later: list[Deferred[Any]] = [Deferred()]
-    peer = Peer(Heartbeats(lambda request, context: later.pop() if later else generation(request, context)), output_bytes_max=90)
+    peer = Peer(Heartbeats(lambda request, context: later.pop() if later else generation(request, context)))
     first = later[0]
     for n in range(8):
         peer.beat(n)

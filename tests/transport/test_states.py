@@ -10,7 +10,7 @@ from twisted.internet.defer import Deferred
 from tests.transport.test_connection import ApiVersionsOfOne, Heartbeats, Peer, answered, generation
 from txbroker.api.registry import Registry
 from txbroker.api.request_context import RequestContext
-from txbroker.connection import Connection
+from txbroker.connection.protocol import Connection
 from txbroker.connection.states import ANONYMOUS_STATES, SASL_STATES, RequestKind, State
 from txbroker.wire.messages.api_versions import ApiVersionsRequest
 from txbroker.wire.messages.heartbeat import HeartbeatResponse

@@ -94,7 +94,8 @@ class FetchHandler:
         try:
             plan = self._sessions.plan(before, request, context.api_version >= TOPIC_ID_VERSION, client, self._monotonic_s())
         except BrokerError as error:
-            return self.parts.responses.failed(error)
+            self.errors[error.code] += 1
+            return FetchResponse(error_code=error.code, responses=[])
         fetch = Fetch(self.parts, plan, client, context, limit=limit, min_bytes=request.min_bytes)
         if fetch.read() or request.max_wait_ms <= 0 or not (plan.items or plan.session):
             return fetch.response()

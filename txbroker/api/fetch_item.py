@@ -61,11 +61,6 @@ class FetchClient:
         any_replica = replica == CONSUMER and context.api_version >= ANY_REPLICA_VERSION
         return cls(replica, broker_epoch, request.isolation_level, request.rack_id, session.listener, any_replica, session.principal)
 
-    @property
-    def identity(self) -> tuple[int, int]:
-        """The replica and its broker epoch."""
-        return self.replica, self.broker_epoch
-
 
 class Unusual(NamedTuple):
     """Why there are no records: an error, or the client must truncate its log, or should read elsewhere.

@@ -86,7 +86,8 @@ class PartitionReader:
         elif epoch != -1 or not partition.is_leader:
             partition.check_leader(epoch)
         log, offset = partition.log, wanted.fetch_offset
-        high_watermark, stable = partition.high_watermark, partition.last_stable_offset
+        high_watermark = partition.high_watermark
+        stable = log.last_stable_offset(high_watermark)
         if client.rack:
             preferred = self._read_replicas.preferred(partition, client, offset)
             if preferred != NO_PREFERENCE:

@@ -30,6 +30,7 @@ from txbroker.client_quotas.quotas import ClientQuotas
 from txbroker.cluster.local_replica import CONSUMER, Isolation
 from txbroker.errors import BrokerError
 from txbroker.purgatory import Purgatory
+from txbroker.wire.messages.fetch import FetchResponse
 
 HARD_LIMIT_VERSION = 2  # up to here max.bytes holds even if the first batch is larger
 
@@ -213,9 +214,9 @@ class Fetch(ParkedRequest[Fetched]):
         """An empty response: the client repeats the request after the pause. An existing session then reports the same partitions."""
         session = self.session
         if session is not None and self._watching is None:
-            self._parts.sessions.close(session)
+            self._parts.sessions.remove(session.session_id)
             session = None
-        return self._parts.responses.throttled(pause_ms, 0 if session is None else session.session_id)
+        return FetchResponse(throttle_time_ms=pause_ms, session_id=0 if session is None else session.session_id, responses=[])
 
     def try_complete(self) -> bool:
         """Read again what moved; respond if it is enough."""

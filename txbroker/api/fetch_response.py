@@ -126,15 +126,6 @@ class FetchResponses:
         self._templates[version, committed] = made
         return made
 
-    def throttled(self, pause_ms: int, session_id: int) -> FetchResponse:
-        """The response to a client above its quota."""
-        return FetchResponse(throttle_time_ms=pause_ms, session_id=session_id, responses=[])
-
-    def failed(self, error: BrokerError) -> FetchResponse:
-        """The response to a request that fails as a whole."""
-        self._errors[error.code] += 1
-        return FetchResponse(error_code=error.code, responses=[])
-
     def message(self, context: RequestContext, session_id: int, reads: Mapping[FetchItem, PartitionRead]) -> FetchResponse:
         """The response with any partitions."""
         version = context.api_version

@@ -55,7 +55,7 @@ class FetchSession:
 
     def used_by(self, client: FetchClient, monotonic_s: float) -> None:
         """A client sends a request. What another one has read is read again, as this one may be elsewhere."""
-        if client.identity == self.client.identity and client.isolation == self.client.isolation:
+        if _reads_as(client) == _reads_as(self.client):
             self.use.at_s = monotonic_s
         else:
             self.use = SessionUse(monotonic_s)
@@ -63,22 +63,6 @@ class FetchSession:
         self.client = client
         if client.replica != CONSUMER:
             client.session = self.use
-
-    def apply(self, request: FetchRequest) -> bool:
-        """Add and change the partitions of the request. Returns whether there are new ones."""
-        items, pending, has_new = self.items, self.pending, False
-        for topic in request.topics:
-            name, topic_id = topic.topic, topic.topic_id
-            for wanted in topic.partitions:
-                key = (name, topic_id, wanted.partition)
-                known = items.get(key)
-                if known is None:
-                    known = items[key] = FetchItem(name, topic_id, wanted)
-                    has_new = True
-                else:
-                    known.wanted = wanted
-                pending[known] = None
-        return has_new
 
     def forget(self, request: FetchRequest) -> list[FetchItem]:
         """Remove the forgotten partitions of the request, and return them."""
@@ -99,6 +83,10 @@ class FetchSession:
             if read.size and item in pending:
                 del pending[item]
                 pending[item] = None
+
+
+def _reads_as(client: FetchClient) -> tuple[int, int, int]:
+    return client.replica, client.broker_epoch, client.isolation
 
 
 @dataclass(slots=True)
@@ -163,7 +151,7 @@ class FetchSessions:
         session_id, epoch = request.session_id, request.session_epoch
         if epoch in (FINAL_EPOCH, INITIAL_EPOCH):
             if found is not None:
-                self._remove(session_id)
+                self.remove(session_id)
             return self._begin(request, uses_ids, client, monotonic_s)
         if found is None:
             raise BrokerError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
@@ -183,40 +171,37 @@ class FetchSessions:
         if found.moved:
             found.moved = {}
         before = len(found.items)
-        has_new = found.apply(request) if request.topics else False
+        if request.topics:
+            found.pending.update(_named(request, found.items))
+        has_new = len(found.items) > before
         if request.forgotten_topics_data:
             for item in found.forget(request):
                 self._unwatch(item)
         items = len(found.items)
         self._items += items - before
         if has_new and not self._fits(request, items):  # the client continues without a session
-            self._remove(session_id)
+            self.remove(session_id)
             raise BrokerError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         if not items:  # a session without partitions is closed
-            self._remove(session_id)
+            self.remove(session_id)
             return FetchPlan([], None, True)
         found.epoch = 1 if epoch == _EPOCH_MAX else epoch + 1  # from the last one to 1, as 0 requests a new session
         return FetchPlan(list(found.pending), found, True)
 
     def _begin(self, request: FetchRequest, uses_ids: bool, client: FetchClient, monotonic_s: float) -> FetchPlan:
         """The plan of a request without a session, or of the first one of a session, if there is room for it."""
-        # A partition that is named twice is read once, as in a session.
-        items = _items(request)
+        items: dict[Key, FetchItem] = {}
+        pending = _named(request, items)
         session = None
         privileged = client.replica != CONSUMER
         fits = request.session_epoch == INITIAL_EPOCH and items and self._fits(request, len(items), len(items))
         if fits and self._make_room(privileged, monotonic_s):
-            use, pending = SessionUse(monotonic_s), dict.fromkeys(items.values())
-            session = FetchSession(self._new_id(), client, privileged, uses_ids, use, items, pending)
+            session = FetchSession(self._new_id(), client, privileged, uses_ids, SessionUse(monotonic_s), items, pending)
             if privileged:
                 client.session = session.use
             self._sessions[session.session_id] = self._by_use[privileged][session.session_id] = session
             self._items += len(items)
-        return FetchPlan(list(items.values()), session, False)
-
-    def close(self, session: FetchSession) -> None:
-        """Close a session whose first response was not sent."""
-        self._remove(session.session_id)
+        return FetchPlan(list(pending), session, False)
 
     def watch(self, session: FetchSession, item: FetchItem) -> None:
         """From now on moves of this partition, which has been found, make the item pending in the session.
@@ -297,11 +282,12 @@ class FetchSessions:
         else:
             self.refused_slots += 1
             return False
-        self._remove(evicted.session_id)
+        self.remove(evicted.session_id)
         self.evicted += 1
         return True
 
-    def _remove(self, session_id: int) -> None:
+    def remove(self, session_id: int) -> None:
+        """Close a session, if there is one with this id."""
         session = self._sessions.pop(session_id, None)
         if session is not None:
             del self._by_use[session.privileged][session_id]
@@ -316,10 +302,18 @@ class FetchSessions:
                 return session_id
 
 
-def _items(request: FetchRequest) -> dict[Key, FetchItem]:
-    items: dict[Key, FetchItem] = {}
+def _named(request: FetchRequest, items: dict[Key, FetchItem]) -> dict[FetchItem, None]:
+    """The partitions that a request names, each once, in order; those that are new are added to `items`."""
+    named: dict[FetchItem, None] = {}
     for topic in request.topics:
+        name, topic_id = topic.topic, topic.topic_id
         for wanted in topic.partitions:
-            items[topic.topic, topic.topic_id, wanted.partition] = FetchItem(topic.topic, topic.topic_id, wanted)
-    return items
+            key = (name, topic_id, wanted.partition)
+            item = items.get(key)
+            if item is None:
+                item = items[key] = FetchItem(name, topic_id, wanted)
+            else:
+                item.wanted = wanted
+            named[item] = None
+    return named
 

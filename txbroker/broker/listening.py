@@ -15,7 +15,7 @@ from txbroker.cluster.node_data import RegisteredEndpoint
 from txbroker.config.listeners import Listener as ConfiguredListener
 from txbroker.config.listeners import Listeners
 from txbroker.config.resolve import BrokerConfig
-from txbroker.connection import Connection
+from txbroker.connection.protocol import Connection
 from txbroker.errors import StartError
 from txbroker.transport.interfaces import Ports
 from txbroker.transport.ports import SocketPorts

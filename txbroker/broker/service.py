@@ -35,7 +35,7 @@ from txbroker.config.environment import FirstTopic
 from txbroker.config.listeners import parse_listeners
 from txbroker.config.resolve import BrokerConfig
 from txbroker.config.topics import topic_settings
-from txbroker.connection import Connection
+from txbroker.connection.protocol import Connection
 from txbroker.errors import StartError, StartInterrupted
 from txbroker.log.directories import LogDirectories
 from txbroker.log.loading import Progress

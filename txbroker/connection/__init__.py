@@ -30,9 +30,3 @@ have one line a minute: `api/unanswered_appends.py`). As in Kafka, which serves 
 first, and none after it is handled: the end has its place in the order of the responses (`Slot.is_last`). The same holds for a client
 that sends no more (`input_ended`).
 """
-
-from __future__ import annotations
-
-from txbroker.connection.protocol import Connection
-
-__all__ = ["Connection"]

@@ -29,8 +29,8 @@ class Admission(ResponseOrder):
 
     __slots__ = ("_deferred_frame", "_exclusive", "_quotas", "_throttle")
 
-    def __init__(self, quotas: ClientQuotas | None, in_flight_max: int, output_bytes_max: int) -> None:
-        super().__init__(in_flight_max, output_bytes_max)
+    def __init__(self, quotas: ClientQuotas | None) -> None:
+        super().__init__()
         self._quotas = quotas
         self._throttle: Throttle | None = None  # from the first request on for which there are quotas
         self._exclusive = False  # the request in flight does not overlap with others

@@ -17,13 +17,13 @@ from txbroker.api.request_context import RequestContext, Session
 from txbroker.api.unanswered_appends import Unanswered
 from txbroker.api.unsupported_features import Feature, UnsupportedFeature
 from txbroker.connection.admission import Admission, Begun
-from txbroker.connection.response_order import IN_FLIGHT_MAX, OUTPUT_BYTES_MAX, Slot
+from txbroker.connection.response_order import Slot
 from txbroker.connection.states import ANONYMOUS_STATES, RequestKind, State, States, expected, request_kind
 from txbroker.errors import BrokerError, ErrorCode, ProtocolError
 from txbroker.transport import other_protocols
 from txbroker.transport.interfaces import FrameTransport
-from txbroker.wire.codec import encode_bytes
-from txbroker.wire.headers import API_VERSIONS_KEY, read_client_id, response_prefix
+from txbroker.wire.codec import encoder
+from txbroker.wire.headers import API_VERSIONS_KEY, read_client_id
 from txbroker.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
 from txbroker.wire.schema import Request, Response
 
@@ -46,15 +46,8 @@ class Connection(Admission):
 
     _session: Session
 
-    def __init__(
-        self,
-        registry: Registry,
-        states: States = ANONYMOUS_STATES,
-        *,
-        in_flight_max: int = IN_FLIGHT_MAX,
-        output_bytes_max: int = OUTPUT_BYTES_MAX,
-    ) -> None:
-        super().__init__(registry.quotas, in_flight_max, output_bytes_max)
+    def __init__(self, registry: Registry, states: States = ANONYMOUS_STATES) -> None:
+        super().__init__(registry.quotas)
         self._client_id: str | None = None  # of the last request, nearly always also of the next one
         self._header, self._body_at, self._header_version = b"", 0, -1  # of that request: its bytes after the first eight
         self._registry = registry
@@ -179,14 +172,10 @@ class Connection(Admission):
         if self._is_muted():
             self.full = True
         if response.__class__ is tuple and len(slots) == 1 and not self.full:
-            # As `_fill` and `_drain`, in place: one produce may complete thousands of fetches.
+            # As `_fill` and `_drain`, in few steps: one produce may complete thousands of fetches.
             slots.popleft()
-            parts, size = response
-            self._output += parts
-            self.output_bytes += size
             self._exclusive = False
-            if self.output_bytes > self._output_bytes_max:
-                self.full = True
+            self._put(*response)
             self._transport.flush()
             return
         self._fill(slot, *(_NO_FRAME if response is None else self._encode(response, route, request, context, slot)))
@@ -252,9 +241,8 @@ class Connection(Admission):
             return
         low, high = self._registry.ranges()[API_VERSIONS_KEY]
         served = ApiVersion(api_key=API_VERSIONS_KEY, min_version=low, max_version=high)
-        body = encode_bytes(ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[served]), 0)
-        prefix = response_prefix(0, len(body), correlation_id)
-        self._put([prefix, body], len(prefix) + len(body))
+        response = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[served])
+        self._put(*response_frame(response, encoder(ApiVersionsResponse, 0), 0, correlation_id))
 
     def _close(self, reason: str, why: str, slot: Slot | None = None, *, is_logged: bool = False) -> None:
         """Close the connection. `reason` is counted, `why` is logged, unless the log has it already."""

@@ -45,14 +45,11 @@ class ResponseOrder:
     `full`: no more requests are taken now.
     """
 
-    __slots__ = ("_held_bytes", "_output", "_output_bytes_max", "_slots", "_state", "_transport", "_waiting_bytes", "full",
-                 "in_flight_max", "output_bytes")  # fmt: skip
+    __slots__ = ("_held_bytes", "_output", "_slots", "_state", "_transport", "_waiting_bytes", "full", "output_bytes")
 
     _transport: FrameTransport
 
-    def __init__(self, in_flight_max: int, output_bytes_max: int) -> None:
-        self.in_flight_max = in_flight_max
-        self._output_bytes_max = output_bytes_max
+    def __init__(self) -> None:
         self._output: list[Part] = []
         self.output_bytes = 0
         self._slots: deque[Slot] = deque()
@@ -87,7 +84,7 @@ class ResponseOrder:
         else:
             self._output += parts
             self.output_bytes += size
-            if self.output_bytes > self._output_bytes_max:
+            if self.output_bytes > OUTPUT_BYTES_MAX:
                 self.full = True
 
     def _reserve(self, later: Deferred[Any] | ParkedRequest[Any], request_size: int) -> Slot:
@@ -131,8 +128,8 @@ class ResponseOrder:
         self.full = (
             self._is_ending
             or self._is_held()
-            or len(self._slots) >= self.in_flight_max
-            or self.output_bytes + self._held_bytes > self._output_bytes_max
+            or len(self._slots) >= IN_FLIGHT_MAX
+            or self.output_bytes + self._held_bytes > OUTPUT_BYTES_MAX
             or self._waiting_bytes > WAITING_BYTES_MAX
         )
 

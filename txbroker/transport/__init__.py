@@ -4,14 +4,5 @@
     listener = Listener(hub, "PLAINTEXT", host, port, build)
     listener.startListening() … listener.stopListening()         (a twisted.internet.tcp.Port)
 
-`build()` returns a `Connection` (txbroker.connection), or any other `FrameProtocol`.
+`build()` returns a `Connection` (`connection/protocol.py`), or any other `FrameProtocol` (`interfaces.py`).
 """
-
-from __future__ import annotations
-
-from txbroker.transport.hub import Hub
-from txbroker.transport.interfaces import FrameProtocol, FrameTransport
-from txbroker.transport.limits import Limits
-from txbroker.transport.listener import Listener
-
-__all__ = ["FrameProtocol", "FrameTransport", "Hub", "Limits", "Listener"]

@@ -72,10 +72,7 @@ class Hub:
         self.run_in_worker = run_in_worker
         self.poller = Poller(reactor, self._begin_turn, self._end_turn)
         self.buffers = ReceiveBuffers(limits.queued_request_bytes_max)
-        descriptors = Descriptors(limits.descriptors_max)
-        self.quotas = ConnectionQuotas(
-            limits.connections_max, limits.connections_per_ip_max, limits.connections_per_ip_overrides, descriptors.room
-        )
+        self.quotas = ConnectionQuotas(limits, Descriptors(limits.descriptors_max).room)
         self.serving = False
         self.in_turn = False
         self.closed_for: Counter[str] = Counter()

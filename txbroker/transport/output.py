@@ -32,8 +32,6 @@ PROBE_STEP = 512 * KIB
 # At most this much is sent to one connection before others are served.
 TURN_BYTES = 4 * MIB
 
-_BUFFERS = (bytes, bytearray, memoryview)
-
 
 class RegionGone(Exception):
     """The file at `path` ends before the region does, or cannot be read."""
@@ -108,20 +106,13 @@ class SendQueue:
         self.size += size
         run: list[Buffer] = []
         for part in parts:
-            if isinstance(part, _BUFFERS):
-                if len(part) <= PART_JOIN_MAX:
-                    run.append(part)
-                    continue
-                chunk: Buffer | RegionSend = part
+            data = _read_small(part) if isinstance(part, Region) else part
+            if data is not None and len(data) <= PART_JOIN_MAX:
+                run.append(data)
             else:
-                data = _read_small(part) if len(part) < REGION_READ_MAX else None
-                if data is not None:
-                    run.append(data)
-                    continue
-                chunk = RegionSend(part)
-            self._join(run)
-            run = []
-            self._chunks.append(chunk)
+                self._join(run)
+                run = []
+                self._chunks.append(RegionSend(part) if isinstance(part, Region) else part)
         self._join(run)
 
     def _join(self, run: list[Buffer]) -> None:
@@ -171,10 +162,7 @@ def join_small(parts: Iterable[Part]) -> bytes | None:
     """All parts as bytes; None where a region is large, or not in the page cache."""
     run: list[Buffer] = []
     for part in parts:
-        if part.__class__ is bytes or isinstance(part, _BUFFERS):
-            run.append(part)
-            continue
-        data = _read_small(part) if len(part) < REGION_READ_MAX else None
+        data = _read_small(part) if isinstance(part, Region) else part
         if data is None:
             return None
         run.append(data)
@@ -182,8 +170,10 @@ def join_small(parts: Iterable[Part]) -> bytes | None:
 
 
 def _read_small(region: Region) -> Buffer | None:
-    """The bytes of a small region; None where the page cache does not hold them."""
-    length = len(region)
+    """The bytes of a region that is small; None for a larger one, and where the page cache does not hold them."""
+    length = region.length
+    if length >= REGION_READ_MAX:
+        return None
     if not length:
         return b""
     data = bytearray(length)

@@ -46,7 +46,7 @@ class SocketPorts:
 
     def change(self, limits: Limits) -> None:
         """See `Ports`."""
-        self.hub.quotas.change(limits.connections_max, limits.connections_per_ip_max, limits.connections_per_ip_overrides)
+        self.hub.quotas.change(limits)
 
     async def close(self) -> None:
         """See `Ports`."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from txbroker.names import amount
+from txbroker.transport.limits import Limits
 
 
 class ConnectionQuotas:
@@ -18,17 +19,9 @@ class ConnectionQuotas:
     accepting had to wait.
     """
 
-    def __init__(
-        self,
-        connections_max: int,
-        per_ip_max: int,
-        overrides: Mapping[str, int],
-        descriptors: Callable[[], int] = lambda: sys.maxsize,
-    ) -> None:
+    def __init__(self, limits: Limits, descriptors: Callable[[], int] = lambda: sys.maxsize) -> None:
         """`descriptors` returns how many file descriptors connections may still use."""
-        self._connections_max = connections_max
-        self._per_ip_max = per_ip_max
-        self._overrides = overrides
+        self._limits = limits
         self._by_ip: Counter[str] = Counter()
         self._refused: Counter[str] = Counter()
         self._descriptors = descriptors
@@ -40,21 +33,19 @@ class ConnectionQuotas:
         self.waits_for_connections = 0
         self.waits_for_descriptors = 0
 
-    def change(self, connections_max: int, per_ip_max: int, overrides: Mapping[str, int]) -> None:
+    def change(self, limits: Limits) -> None:
         """Change the limits. Existing connections above a limit stay."""
-        self._connections_max = connections_max
-        self._per_ip_max = per_ip_max
-        self._overrides = overrides
+        self._limits = limits
         self.check_room()
 
     @property
     def room(self) -> int:
         """How many more connections may be accepted now."""
-        return min(max(self._connections_max - self.count, 0), self._descriptors())
+        return min(max(self._limits.connections_max - self.count, 0), self._descriptors())
 
     def when_room(self, call: Callable[[], None]) -> None:
         """Call it once, as soon as a connection can be accepted again."""
-        if self.count >= self._connections_max:
+        if self.count >= self._limits.connections_max:
             self.waits_for_connections += 1
         else:
             self.waits_for_descriptors += 1
@@ -63,7 +54,7 @@ class ConnectionQuotas:
 
     def allows(self, ip: str) -> bool:
         """Whether one more connection from this address is allowed; counts the refused ones."""
-        if self._by_ip[ip] < self._overrides.get(ip, self._per_ip_max):
+        if self._by_ip[ip] < self._limits.connections_per_ip_overrides.get(ip, self._limits.connections_per_ip_max):
             return True
         self._refused[ip] += 1
         self.refused += 1
