@@ -15,10 +15,9 @@ from twisted.internet.error import CannotListenError
 
 from tests.transport.harness import ListenerHarness, frame
 from txbroker.transport import congestion
-from txbroker.transport.descriptors import Descriptors
 from txbroker.transport.limits import Limits
 from txbroker.transport.listener import Listener
-from txbroker.transport.quotas import ConnectionQuotas
+from txbroker.transport.quotas import ConnectionQuotas, Descriptors
 from txbroker.transport.server import plain_host
 
 Make = Callable[..., ListenerHarness]

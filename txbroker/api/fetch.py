@@ -67,11 +67,8 @@ class FetchHandler:
     ) -> None:
         """`quota`: of what is sent to followers; `client_quotas`: to consumers. `fetch_max_bytes` and `replica_selector` are the keys
         fetch.max.bytes and replica.selector.class."""
-        self._sessions = sessions
-        self._purgatory = purgatory
         self._monotonic_s = monotonic_s
         self._fetch_max_bytes = fetch_max_bytes
-        self._quotas = client_quotas
         self.errors: Errors = Counter()
         partitions = PartitionReader(replicas, leaders, self.errors, monotonic_s, ReadReplicas(image, replica_selector), quota)
         responses = FetchResponses(leaders, self.errors, partitions.share)
@@ -79,25 +76,26 @@ class FetchHandler:
         self._consumer = FetchClient()  # of the last consumer's request
 
     def __call__(self, request: FetchRequest, context: RequestContext) -> Fetched | ParkedRequest[Fetched]:
+        parts = self.parts
         limit = min(request.max_bytes, self._fetch_max_bytes)
-        if self._quotas.active and not self.is_exempt(request):
-            window_bytes = self._quotas.fetch_bytes_max(context.principal, context.client_id)
+        if parts.quotas.active and not self.is_exempt(request):
+            window_bytes = parts.quotas.fetch_bytes_max(context.principal, context.client_id)
             limit = limit if window_bytes is None else min(limit, window_bytes)
         client = self._consumer
         if not client.is_of(request, context):
             client = FetchClient.of(request, context)
             if client.replica == CONSUMER:
                 self._consumer = client
-        before = self._sessions.find(request.session_id, client)
-        if before is not None and before in self._purgatory.watched:
-            self._purgatory.expire(before)  # the fetch before it in the session, which waits: a follower has new partitions
+        before = parts.sessions.find(request.session_id, client)
+        if before is not None and before in parts.purgatory.watched:
+            parts.purgatory.expire(before)  # the fetch before it in the session, which waits: a follower has new partitions
         try:
-            plan = self._sessions.plan(before, request, context.api_version >= TOPIC_ID_VERSION, client, self._monotonic_s())
+            plan = parts.sessions.plan(before, request, context.api_version >= TOPIC_ID_VERSION, client, self._monotonic_s())
         except BrokerError as error:
             self.errors[error.code] += 1
             return FetchResponse(error_code=error.code, responses=[])
-        fetch = Fetch(self.parts, plan, client, context, limit=limit, min_bytes=request.min_bytes)
-        if fetch.read() or request.max_wait_ms <= 0 or not (plan.items or plan.session):
+        fetch = Fetch(parts, plan, client, context, limit=limit, min_bytes=request.min_bytes)
+        if fetch.read(is_first=True) or request.max_wait_ms <= 0 or not (plan.items or plan.session):
             return fetch.response()
         return fetch.wait(request.max_wait_ms)
 

@@ -133,9 +133,8 @@ class PartitionReader:
             item.is_throttled = self._quota.covers(partition)
             if item.is_throttled and item.is_out_of_sync and self._quota.is_exceeded:
                 region = EMPTY
-        aborted = None
-        if client.isolation == Isolation.READ_COMMITTED:
-            aborted = partition.aborted_transactions(offset, found.end_offset)
+        committed = client.isolation == Isolation.READ_COMMITTED
+        aborted = partition.aborted_transactions(offset, found.end_offset) if committed else None
         start = partition.log.log_start_offset
         return PartitionRead(partition.high_watermark, partition.last_stable_offset, start, region, region.length, aborted)
 

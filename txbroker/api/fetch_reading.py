@@ -52,8 +52,8 @@ class Fetch(ParkedRequest[Fetched]):
     loss of its leadership. Expired: it returns what there is. Thousands may wait, so it is few objects.
     """
 
-    __slots__ = ("_by_place", "_bytes", "_client", "_context", "_items", "_limit", "_min_bytes", "_parts", "_reads", "_was_read",
-                 "_watching", "session")  # fmt: skip
+    __slots__ = ("_by_place", "_bytes", "_client", "_context", "_items", "_limit", "_min_bytes", "_parts", "_reads", "_watching",
+                 "session")  # fmt: skip
 
     _by_place: dict[Hashable, FetchItem]  # of several, without a session
 
@@ -71,7 +71,6 @@ class Fetch(ParkedRequest[Fetched]):
         self._min_bytes = min(min_bytes, limit)
         self._reads: dict[FetchItem, PartitionRead] = {}
         self._bytes = 0  # of records in these
-        self._was_read = False
 
     def wait(self, timeout_ms: int) -> Fetch:
         """Wait until something moves that the fetch reads, at most for the timeout.
@@ -88,12 +87,10 @@ class Fetch(ParkedRequest[Fetched]):
             keys = tuple(self._by_place)
         return self.park(self._parts.purgatory, keys, timeout_ms, internal=self._client.replica >= 0)
 
-    def read(self) -> bool:
+    def read(self, *, is_first: bool = False) -> bool:
         """Read every partition that may have something new. Returns whether to respond now: with enough records, or with an error."""
         parts, client, version = self._parts, self._client, self._context.api_version
         partitions, session, items = parts.partitions, self._watching, self._items
-        is_first = not self._was_read
-        self._was_read = True
         if session is not None and not is_first:
             session.moved = {}
             items = self._items = list(session.pending)

@@ -132,8 +132,8 @@ class FetchResponses:
         topics: dict[tuple[str, bytes], FetchableTopicResponse] = {}
         for item, read in reads.items():
             data = partition_data(item.wanted.partition, read)
-            if version < V2_BATCH_VERSION and not down_convert(data, 0 if version <= _MAGIC_0_VERSION_MAX else 1, item.wanted.fetch_offset):
-                self._errors[data.error_code] += 1
+            if version < V2_BATCH_VERSION and isinstance(data.records, Region):
+                self._down_convert(data, data.records, 0 if version <= _MAGIC_0_VERSION_MAX else 1, item.wanted.fetch_offset)
             key = (item.topic, item.topic_id)
             topic = topics.get(key)
             if topic is None:
@@ -144,11 +144,17 @@ class FetchResponses:
         nodes = self._nodes(reads.values(), context) if version >= NODE_ENDPOINTS_VERSION else []
         return FetchResponse(session_id=session_id, responses=list(topics.values()), node_endpoints=nodes)
 
+    def _down_convert(self, data: PartitionData, records: Region, magic: int, first_offset: int) -> None:
+        """Convert the records to message format `magic`, or replace them by an error."""
+        try:
+            data.records = from_v2(records.read(), magic, first_offset=first_offset, bytes_max=DOWN_CONVERTED_BYTES_MAX)
+        except BrokerError as error:
+            data.error_code, data.records = error.code, b""
+            self._errors[error.code] += 1
+
     def _nodes(self, reads: Iterable[PartitionRead], context: RequestContext) -> list[NodeEndpoint]:
         """The addresses of the leaders that these name."""
         leaders = {leader.leader_id for read in reads if read.unusual and (leader := read.unusual.leader) and leader.leader_id >= 0}
-        if not leaders:
-            return []
         nodes = self._leaders.nodes(leaders, context)
         return [NodeEndpoint(node_id=node.id, host=node.host, port=node.port, rack=node.rack) for node in nodes]
 
@@ -183,16 +189,3 @@ def partition_data(partition: int, read: PartitionRead) -> PartitionData:
     if unusual.leader is not None:
         data.current_leader = unusual.leader
     return data
-
-
-def down_convert(data: PartitionData, magic: int, first_offset: int) -> bool:
-    """Convert the records to message format `magic`, in place. False: they are replaced by an error."""
-    if not isinstance(data.records, Region):
-        return True
-    try:
-        data.records = from_v2(data.records.read(), magic, first_offset=first_offset, bytes_max=DOWN_CONVERTED_BYTES_MAX)
-    except BrokerError as error:
-        data.error_code = error.code
-        data.records = b""
-        return False
-    return True

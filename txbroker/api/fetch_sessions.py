@@ -101,8 +101,6 @@ class FetchPlan:
     incremental: bool
 
 
-_NONE: list[FetchSession] = []
-_NO_WATCHERS: dict[FetchItem, FetchSession] = {}
 
 
 class FetchSessions:
@@ -236,8 +234,6 @@ class FetchSessions:
         """The sessions with partitions that have moved since the last call, each once. Their waiting fetches are checked next."""
         if self._moved:
             self._mark_moved()
-        if not self._to_check:
-            return _NONE
         sessions, self._to_check = list(self._to_check), {}
         return sessions
 
@@ -250,7 +246,7 @@ class FetchSessions:
         to_check = self._to_check
         for topic_partition, followers_too in moved.items():
             kept: dict[FetchItem, FetchSession] = {}
-            for item, session in self.watched.pop(topic_partition, _NO_WATCHERS).items():
+            for item, session in self.watched.pop(topic_partition, {}).items():
                 session.pending.setdefault(item)
                 if followers_too or not session.privileged:
                     item.is_watched = False

@@ -69,8 +69,9 @@ _NO_FAILURES = {
 }
 
 
-# What became of a partition's records.
+# What became of a partition's records, and of those of a request.
 _Tried: TypeAlias = "Outcome | Unverified"
+_Outcomes: TypeAlias = Sequence[tuple[TopicProduceData, Sequence[tuple[PartitionProduceData, _Tried]]]]
 
 
 class ProduceHandler:
@@ -197,12 +198,7 @@ class ProduceHandler:
         partition = self._find(topic, data, context) if isinstance(error, StorageError) else None
         return "" if partition is None else partition.log.directory.rpartition("/")[0]
 
-    def _answer(
-        self,
-        request: ProduceRequest,
-        outcomes: Sequence[tuple[TopicProduceData, Sequence[tuple[PartitionProduceData, _Tried]]]],
-        context: RequestContext,
-    ) -> ProduceResponse | Deferred[Any] | None:
+    def _answer(self, request: ProduceRequest, outcomes: _Outcomes, context: RequestContext) -> ProduceResponse | Deferred[Any] | None:
         """The response, or a Deferred of it if a partition cannot be acknowledged yet, or its transaction has to be verified first."""
         acks, timeout_ms = request.acks, request.timeout_ms
         answers = ProduceAnswers(acks, self.errors)

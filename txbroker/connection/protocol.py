@@ -15,7 +15,7 @@ from txbroker.api.parking import ParkedRequest
 from txbroker.api.registry import Answer, Registry, Route, UnsupportedVersion
 from txbroker.api.request_context import RequestContext, Session
 from txbroker.api.unanswered_appends import Unanswered
-from txbroker.api.unsupported_features import Feature, UnsupportedFeature
+from txbroker.api.unsupported_features import UnsupportedFeature
 from txbroker.connection.admission import Admission, Begun
 from txbroker.connection.response_order import Slot
 from txbroker.connection.states import ANONYMOUS_STATES, RequestKind, State, States, expected, request_kind
@@ -84,20 +84,16 @@ class Connection(Admission):
 
     def bad_size(self, size: int, size_max: int) -> None:
         feature = other_protocols.feature(size)
-        if feature is not None:
-            self._refuse_protocol(feature)
-            return
-        reason = "request_too_large" if size > size_max else "request_too_small"
-        self._close(reason, f"a request of {size} bytes (socket.request.max.bytes is {size_max})")
-
-    def input_ended(self) -> None:
-        self._end()
-
-    def _refuse_protocol(self, feature: Feature) -> None:
-        if not self._is_ending:
+        if feature is None:
+            reason = "request_too_large" if size > size_max else "request_too_small"
+            self._close(reason, f"a request of {size} bytes (socket.request.max.bytes is {size_max})")
+        elif not self._is_ending:
             self._registry.unsupported.required(feature, self._session, self._client_id)
             self._put([other_protocols.ANSWER], len(other_protocols.ANSWER))
             self._end()
+
+    def input_ended(self) -> None:
+        self._end()
 
     def frame_received(self, frame: memoryview, /) -> bool:
         begun = None

@@ -11,10 +11,9 @@ from twisted.internet.defer import Deferred, succeed
 
 from txbroker.action_queue import ActionQueue
 from txbroker.api.request_context import Session
-from txbroker.transport.descriptors import Descriptors
 from txbroker.transport.limits import Limits
 from txbroker.transport.poller import Poller
-from txbroker.transport.quotas import ConnectionQuotas
+from txbroker.transport.quotas import ConnectionQuotas, Descriptors
 from txbroker.transport.receive import ReceiveBuffers
 
 log = logging.getLogger("txbroker.transport")

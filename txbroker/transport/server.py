@@ -12,7 +12,7 @@ from twisted.internet.main import CONNECTION_DONE, CONNECTION_LOST
 from twisted.python.failure import Failure
 
 from txbroker.api.request_context import Session
-from txbroker.transport.hub import SENT_TOGETHER, Hub
+from txbroker.transport.hub import Hub
 from txbroker.transport.inbox import SIZE, Inbox
 from txbroker.transport.interfaces import FrameProtocol
 from txbroker.transport.output import RegionGone, RegionSend, SendQueue, join_small
@@ -100,9 +100,7 @@ class ServerTransport:
             self._follow_stream()
         if why is None and 0 < self.protocol.output_bytes <= TOGETHER_BYTES_MAX and received <= TOGETHER_BYTES_MAX:
             self._dirty = True
-            hub.postponed.append(self)
-            if len(hub.postponed) >= SENT_TOGETHER:
-                hub.flush_postponed()
+            hub.postpone(self)
             return None
         return why or self._send()
 
