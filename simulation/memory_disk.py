@@ -316,8 +316,6 @@ class MemoryDisk:
         normal = _normal(path)
         try:
             node = self._storage.names.find(normal)
-        except FileNotFoundError:
-            return
         except OSError as error:
             raise storage_error("sync", path, error) from error
         if node is None:

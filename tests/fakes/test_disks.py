@@ -70,7 +70,8 @@ def test_whole_files(folder: Folder) -> None:
     assert disk.modified_ms(path) == 1_234_567
     disk.sync(path)
     disk.sync(root)
-    disk.sync(f"{root}/gone")
+    with pytest.raises(MissingFile, match=f"cannot sync {root}/gone"):
+        disk.sync(f"{root}/gone")
     disk.remove(path)
     disk.remove(path)
     assert disk.names(root) == []

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from simulation.memory_disk import MemoryDisk
-from tests.log.support import batch
+from tests.log.support import append as log_append
+from tests.log.support import batch, open_log, values
 from tests.log_directories.support import NOW, T0, DirectoryHarness, append, content
 from tests.support.fakes.disk_path import DiskPath
 from tests.support.fakes.faulty_disk import FaultyDisk
@@ -223,6 +224,64 @@ def test_a_moved_log_survives_a_flush() -> None:
         assert content(again) == wanted[: len(content(again))]
         assert again.log_end_offset >= 1, "it was flushed before the move"
     assert where == set(broker.paths)
+
+
+def test_what_waited_for_a_sync_when_a_directory_is_renamed_is_synced_under_its_new_name() -> None:
+    for seed in SEEDS:
+        storage = MemoryDisk()
+        disk = DiskPath(storage, "/srv/logs")
+        storage.make_directory("/srv/logs")
+        storage.sync("/srv")
+        storage.sync("/")
+        log = open_log(disk / "before", segment_bytes=200)
+        for number in range(9):
+            log_append(log, b"%d" % number * 30)
+        plan = log.flush_plan()
+        assert plan is not None
+        log.rename_directory("/srv/logs/after")
+        plan.sync()
+        log.flushed(plan)
+        assert log.recovery_point < 9, "the names of its files are not durable"
+        following = log.flush_plan()
+        assert following is not None and not any("before" in path for path in following.paths)
+        following.sync()
+        log.flushed(following)
+        assert log.recovery_point == 9
+        wanted = values(log)
+        storage.power_cut(Random(seed))
+        assert storage.is_directory("/srv/logs/after")
+        assert values(open_log(disk / "after", clean=False, recovery_point=9)) == wanted
+
+
+@pytest.mark.parametrize("gone", ["index", "timeindex", "snapshot"])
+def test_a_file_that_is_gone_before_its_sync_takes_the_directory_offline(gone: str, caplog: pytest.LogCaptureFixture) -> None:
+    broker = started(MemoryDisk(), 2, segment_bytes=200)
+    log = broker.create(T0)
+    for number in range(9):
+        append(log, b"%d" % number * 30)
+    path = f"{log.directory}/{log.segments[1].base_offset:020d}.{gone}"
+    broker.disk.remove(path)
+    broker.worker.run()
+    assert broker.watcher.failed
+    assert broker.directories.missing_files == 1
+    assert f"cannot sync {path}: it is gone" in caplog.text
+    assert len(broker.directories.online()) == 1
+
+
+def test_files_that_retention_has_removed_before_their_sync_are_no_error() -> None:
+    broker = started(MemoryDisk(), segment_bytes=200, retention_ms=-1, file_delete_delay_ms=0)
+    log = broker.create(T0)
+    for number in range(9):
+        append(log, b"%d" % number * 30)
+    plan = log.flush_plan()
+    assert plan is not None
+    log.advance_start(8)
+    assert log.delete_expired(NOW, 9) > 3
+    plan.sync()
+    assert plan.absent
+    log.flushed(plan)
+    broker.worker.run()
+    assert broker.directories.online() == broker.paths
 
 
 def test_no_directory_is_synced_in_the_reactor_thread_at_the_end_of_a_move() -> None:

@@ -115,7 +115,8 @@ class LogDirectory:
         self._unguarded_later.release()
 
     def later(self, delay_ms: int, work: Callable[[], None], done: Callable[[], None] | None = None) -> None:
-        """A `Later` whose errors take this directory offline, also unexpected ones: callers would wait for ever otherwise.
+        """A `Later` whose errors take this directory offline, those of `done` too, and unexpected ones of `work`: callers would wait for
+        ever otherwise.
 
         Work that lacked resources is repeated until it succeeds.
         """
@@ -141,9 +142,15 @@ class LogDirectory:
             else:
                 self._lacking = False
                 if done is not None and self.online:
-                    done()
+                    self._end(done)
 
         self._unguarded_later(delay_ms, guarded, finished)
+
+    def _end(self, done: Callable[[], None]) -> None:
+        try:
+            done()
+        except StorageError as error:
+            self._failed(self, error)
 
     def _try_again(self, error: StorageError, work: Callable[[], None], done: Callable[[], None] | None) -> None:
         """Retry every second. Only the first failure is logged, until something has succeeded."""

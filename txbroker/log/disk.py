@@ -8,6 +8,8 @@ directory offline until a restart.)
 from __future__ import annotations
 
 import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from mmap import mmap
 from typing import Protocol
@@ -115,7 +117,7 @@ class Disk(Protocol):
     def remove_tree(self, path: str) -> None: ...
 
     def sync(self, path: str) -> None:
-        """Make a file's bytes, or a directory's entries, durable; no error when it does not exist."""
+        """Make a file's bytes, or a directory's entries, durable; MissingFile when it does not exist."""
 
     def usage(self, path: str) -> DiskUsage: ...
 
@@ -124,6 +126,16 @@ class Disk(Protocol):
 
     def locked(self, path: str) -> bool:
         """Whether another process has the lock of a file. The file is neither created nor locked."""
+
+
+@contextmanager
+def unless_renamed(disk: Disk, directory: str) -> Iterator[None]:
+    """For work in a worker: a file that is missing is no error if its directory is gone, too, because the log was deleted or moved."""
+    try:
+        yield
+    except MissingFile:
+        if disk.is_directory(directory):
+            raise
 
 
 # No fault of the disk: other files or connections use all that the system has.

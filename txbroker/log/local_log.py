@@ -282,12 +282,19 @@ class LocalLog:
         return plan
 
     def flushed(self, plan: FlushPlan) -> None:
-        """`plan` was synced: moves the recovery point."""
+        """`plan` was synced: moves the recovery point. MissingFile if one of its files was gone that the log must have."""
         self._syncing.remove(plan)
+        for path in plan.absent:
+            self._check_absent(path)
         self._synced_renames = max(self._synced_renames, plan.renames)
         self._synced_creations = max(self._synced_creations, plan.creations)
         if plan.generation == self.generation:
             self.recovery_point = max(self.recovery_point, plan.offset)
+
+    def _check_absent(self, path: str) -> None:
+        directory = self.directory
+        if path in (directory, parent_of(directory)) or (parent_of(path) == directory and not self._list.has_left(path.rpartition("/")[2])):
+            raise MissingFile(f"cannot sync {path}: it is gone")
 
     def flush(self) -> None:
         """Sync in place."""

@@ -227,7 +227,9 @@ class Log(AppendableLog):
     def rename_directory(self, directory: str) -> None:
         """Rename the log's directory, for example to `….<uuid>-delete`."""
         self._disk.rename(self.directory, directory)
-        moved = (path.replace(self.directory, directory, 1) for path in self._unsynced)
+        moved = [path.replace(self.directory, directory, 1) for path in self._take_paths()]
+        for plan in self._syncing:
+            plan.renamed()
         self._unsynced = {directory, parent_of(directory), *moved}
         self.directory = directory
         self._snapshots.directory = directory

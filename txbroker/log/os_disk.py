@@ -281,8 +281,6 @@ class OsDisk:
                 os.fsync(fd)
             finally:
                 os.close(fd)
-        except FileNotFoundError:
-            return
         except OSError as error:
             raise storage_error("sync", path, error) from error
 

@@ -212,6 +212,7 @@ class Loader:
         for segment in self._segments:
             with suppress(CorruptRecords):
                 yield segment.base_offset, segment.next_offset()
+
     def _remove_orphans(self) -> None:
         """Remove index files without their log file, unless they show that a segment between others is gone."""
         for base, suffixes in self._orphans.bases.items():

@@ -17,7 +17,7 @@ import logging
 
 from txbroker.errors import StorageError
 from txbroker.log.checkpoints import OFFSET_MAX, MalformedCheckpoint, format_lines, number, parse_lines
-from txbroker.log.disk import Disk
+from txbroker.log.disk import Disk, unless_renamed
 from txbroker.log.file_names import CLEANED, LOG, SEGMENT_SUFFIXES, SNAPSHOT, SWAP, file_path, parse_name
 
 SWAP_MARK = "txbroker-swap"
@@ -41,8 +41,9 @@ class SegmentSwap:
 
     def sync(self) -> None:
         """Step 3."""
-        self._disk.sync(f"{self.directory}/{SWAP_MARK}")
-        self._disk.sync(self.directory)
+        with unless_renamed(self._disk, self.directory):
+            self._disk.sync(f"{self.directory}/{SWAP_MARK}")
+            self._disk.sync(self.directory)
 
     def take_names(self) -> None:
         """The second half of step 4: the new files lose their suffix."""
@@ -50,9 +51,10 @@ class SegmentSwap:
 
     def end(self) -> None:
         """Step 5. The mark must not come back after other segments have got these offsets."""
-        self._disk.sync(self.directory)
-        self._disk.remove(f"{self.directory}/{SWAP_MARK}")
-        self._disk.sync(self.directory)
+        with unless_renamed(self._disk, self.directory):
+            self._disk.sync(self.directory)
+            self._disk.remove(f"{self.directory}/{SWAP_MARK}")
+            self._disk.sync(self.directory)
 
     def _rename(self, mark: str, new_mark: str) -> None:
         for suffix in SEGMENT_SUFFIXES:
@@ -63,8 +65,11 @@ class SegmentSwap:
 
 def undo(disk: Disk, directory: str) -> None:
     """Remove what an unfinished cleaning has left in a directory, which may be gone. In a worker."""
-    if not disk.is_directory(directory):
-        return
+    with unless_renamed(disk, directory):
+        _undo(disk, directory)
+
+
+def _undo(disk: Disk, directory: str) -> None:
     # In this order: with the mark or with `.swap` files alone the next start would go on with step 4.
     marked = _marked(disk, directory, SWAP)
     for name in marked:

@@ -8,8 +8,8 @@ from functools import partial
 
 from txbroker.errors import OutOfResources, StorageError
 from txbroker.log.cleaner.cleaning_job import SegmentSpan
-from txbroker.log.disk import Disk
-from txbroker.log.file_names import CLEANED, DELETED, LOG, parent_of
+from txbroker.log.disk import Disk, unless_renamed
+from txbroker.log.file_names import CLEANED, DELETED, LOG, SNAPSHOT, parent_of, parse_name
 from txbroker.log.log_config import LogConfig
 from txbroker.log.log_results import AbortedTransaction, Later
 from txbroker.log.open_segments import OpenSegments
@@ -59,6 +59,11 @@ class Segments:
                 if aborted.last_stable_offset >= end:
                     return found
         return found
+
+    def has_left(self, name: str) -> bool:
+        """Whether a name is that of a file of a segment, or of a snapshot, that is not in the list any more."""
+        parsed = parse_name(name)
+        return parsed is not None and parsed[0] not in (self._snapshots.offsets if parsed[1] == SNAPSHOT else self.bases)
 
     def closed_below(self, offset: int) -> list[SegmentSpan]:
         """The closed segments that begin below `offset`, for a cleaning; StorageError."""
@@ -203,13 +208,13 @@ class Segments:
         disk = self._disk
 
         def remove() -> None:
-            # The names of the new segments must be durable first.
-            if paths:
-                disk.sync(parent_of(paths[0]))
+            with unless_renamed(disk, parent_of(paths[0])):
+                disk.sync(parent_of(paths[0]))  # the names of the new segments must be durable first
             for path in paths:
                 disk.remove(path)
 
-        self._later(delay_ms, remove)
+        if paths:
+            self._later(delay_ms, remove)
 
 
 def mark_deleted(disk: Disk, paths: Iterable[str], renamed: list[str]) -> None:
