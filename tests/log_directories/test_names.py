@@ -14,7 +14,7 @@ from tests.log.support import append as log_append
 from tests.log.support import batch, open_log, values
 from tests.log_directories.support import NOW, T0, DirectoryHarness, append, content
 from tests.support.fakes.disk_path import DiskPath
-from tests.support.fakes.faulty_disk import FaultyDisk
+from tests.support.fakes.faulty_disk import CHANGES, FaultyDisk, Killed
 from txbroker.errors import StorageError
 from txbroker.log.directory import make_directory
 from txbroker.log.log import Log
@@ -334,17 +334,31 @@ def test_a_log_directory_in_a_parent_that_cannot_be_read() -> None:
     """It cannot be synced either. An operator who has such a parent has made the directory, some time ago."""
     disk = FaultyDisk(MemoryDisk())
     disk.fail("sync", path="/srv", error=errno.EACCES)
-    assert make_directory(disk, "/srv/logs")
+    make_directory(disk, "/srv/logs")
+    assert disk.is_directory("/srv/logs")
     disk.repair()
     disk.fail("sync", path="/srv", error=errno.EIO)
     with pytest.raises(StorageError):
         make_directory(disk, "/srv/others")
 
 
+@pytest.mark.parametrize("done", range(6))
+def test_directories_that_an_interrupted_start_has_made_are_durable(done: int) -> None:
+    for seed in SEEDS:
+        storage = MemoryDisk()
+        disk = FaultyDisk(storage)
+        disk.fail(CHANGES | {"sync"}, after=done, error=Killed)
+        with pytest.raises(Killed):
+            make_directory(disk, "/a/b/c")
+            disk.create("/a/b/c/.lock")
+        make_directory(storage, "/a/b/c")
+        storage.power_cut(Random(seed))
+        assert storage.is_directory("/a/b/c")
+
+
 def test_each_made_directory_is_durable() -> None:
     for seed in SEEDS:
         disk = MemoryDisk()
-        assert make_directory(disk, "/a/b/c")
-        assert not make_directory(disk, "/a/b/c")
+        make_directory(disk, "/a/b/c")
         disk.power_cut(Random(seed))
         assert disk.is_directory("/a/b/c")

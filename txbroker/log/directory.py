@@ -192,7 +192,7 @@ class LogDirectory:
 
     def open(self) -> None:
         """Create it if it is missing, lock it, read its identity. StorageError; StartError when another broker uses it."""
-        made = make_directory(self._disk, self.path)
+        make_directory(self._disk, self.path)
         self._disk.names(self.path)
         self._lock = self._disk.lock(f"{self.path}/{LOCK_FILE}")
         if self._lock is None:
@@ -200,8 +200,6 @@ class LogDirectory:
         path = f"{self.path}/{meta_properties.FILE_NAME}"
         size = self._disk.size(path)
         if size is None:
-            if not made:  # perhaps by an earlier start that was killed
-                _sync_if_readable(self._disk, parent_of(self.path))
             return
         if size > META_PROPERTIES_SIZE_MAX:
             raise StartError(f"{path} has {size} bytes, more than any broker writes; choose another directory for log.dirs")
@@ -295,17 +293,21 @@ def _nothing() -> None:
     """No work: only the delay matters."""
 
 
-def make_directory(disk: Disk, path: str) -> bool:
-    """Create a directory and its parents, durably; whether it was missing. StorageError."""
-    made = []
-    missing = path
-    while not disk.is_directory(missing) and missing != parent_of(missing):
-        made.append(missing)
-        missing = parent_of(missing)
-    disk.make_directory(path)
-    for directory in reversed(made):
+def make_directory(disk: Disk, path: str) -> None:
+    """Create a directory and its parents, durably, if they are missing. StorageError.
+
+    Each name is durable before the next one. So if a start was interrupted, the first directory that exists may have no durable name.
+    """
+    missing: list[str] = []
+    there = path
+    while not disk.is_directory(there) and there != parent_of(there):
+        missing.append(there)
+        there = parent_of(there)
+    if there != path or not disk.names(path):
+        _sync_if_readable(disk, parent_of(there))
+    for directory in reversed(missing):
+        disk.make_directory(directory)
         _sync_if_readable(disk, parent_of(directory))
-    return bool(made)
 
 
 def _sync_if_readable(disk: Disk, directory: str) -> None:
