@@ -15,6 +15,7 @@ from tests.support.fakes.disk_path import DiskPath
 from tests.support.fakes.faulty_disk import CHANGES, FaultyDisk, Killed
 from txbroker.errors import OutOfResources, StorageError
 from txbroker.log.replica_move_recovery import CURRENT_COPY
+from txbroker.names import TopicPartition
 
 
 @pytest.mark.parametrize("steps", range(1, 8))
@@ -200,6 +201,26 @@ def test_a_copy_with_a_gap_does_not_replace_its_log(directory: DiskPath) -> None
     log = broker.start().get(T0)
     assert log is not None
     assert (log.directory, content(log)) == (f"{broker.paths[0]}/t-0", wanted)
+
+
+@pytest.mark.parametrize("failing", [0, 1])
+@pytest.mark.parametrize("operation", ["size", "names", "open", "pread"])
+def test_a_disk_that_fails_while_two_logs_are_compared_ends_its_directory_only(directory: DiskPath, failing: int, operation: str) -> None:
+    """Which of the two is complete is not known: neither is served, and the next start finds both."""
+    broker = interrupted_swap(directory, lambda _, new: (new / CURRENT_COPY).write_bytes(b""))
+    for number, name in enumerate("ab"):
+        (directory / name / "t-0").copy_to(directory / name / f"other-{number}")
+    broker.disk.fail(operation, path=f"{broker.paths[failing]}/t-0")
+    directories = broker.start()
+    assert directories.online() == [broker.paths[1 - failing]]
+    assert list(directories.logs()) == [TopicPartition("other", 1 - failing)]
+    with pytest.raises(StorageError, match="may be in"):
+        broker.create(T0, is_new=False)
+    broker.worker.run()
+    broker.crash()
+    again = DirectoryHarness(directory, 2).start()
+    assert again.logs()[T0].directory == f"{broker.paths[1]}/t-0"
+    assert len(again.logs()) == 3
 
 
 def test_a_copy_is_kept_while_the_directory_of_its_log_is_offline(directory: DiskPath, small_steps: None) -> None:

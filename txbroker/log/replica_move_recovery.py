@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
-from txbroker.errors import StartError
+from txbroker.errors import StartError, StorageError
 from txbroker.log.directory_names import DirectoryState
 from txbroker.log.disk import Disk
 from txbroker.log.file_names import LOG, file_path, parse_name
@@ -28,38 +29,92 @@ def settle(loadings: Sequence[Loading], disk: Disk, unique_id: Callable[[], str]
     """Settle interrupted moves, so that each partition has one log in use, and copies belong to one.
 
     `complete`: no directory is offline, in which a log could be. StartError when two directories have a partition and it is not known
-    which log is complete; the operator must decide.
+    which log is complete; the operator must decide. A directory whose disk fails has an `error` afterwards. What it shares with another
+    directory is left there as it is: it may be the older copy.
     """
-    in_use: dict[TopicPartition, tuple[Loading, str]] = {}
+    in_use: dict[TopicPartition, _Replica] = {}
     for loading in loadings:
         for path, topic_partition in loading.paths(DirectoryState.IN_USE):
-            other = in_use.get(topic_partition)
-            kept = (loading, path)
-            if other is not None:
-                kept, dropped = (kept, other) if _replaces(disk, topic_partition, path, other[1]) else (other, kept)
-                logger.warning("%s is in %s; deleting the older copy %s", topic_partition, kept[1], dropped[1])
-                dropped[0].drop(dropped[1], unique_id())
-            in_use[topic_partition] = kept
-    _settle_copies(loadings, in_use, unique_id, complete=complete)
+            replica, other = _Replica(disk, loading, path), in_use.get(topic_partition)
+            in_use[topic_partition] = replica if other is None else _settled(topic_partition, replica, other, unique_id)
+    failed = [loading for loading in loadings if loading.error is not None]
+    for topic_partition in [name for name, replica in in_use.items() if replica.loading in failed or replica.left]:
+        del in_use[topic_partition]
+    _settle_copies([one for one in loadings if one not in failed], in_use, unique_id, complete=complete and not failed)
 
 
-def _replaces(disk: Disk, topic_partition: TopicPartition, path: str, other: str) -> bool:
-    """Whether the log in `path` is kept, and not the one in `other`."""
-    newer = disk.size(f"{path}/{CURRENT_COPY}") is not None
-    if newer == (disk.size(f"{other}/{CURRENT_COPY}") is not None):
-        raise StartError(
-            f"{topic_partition} is both in {other} and in {path}; move one of them out of log.dirs, that of the disk that failed if one did"
-        )
-    copy, original = (path, other) if newer else (other, path)
-    return newer == _is_complete(disk, copy, original)
+class _Replica:
+    """The directory `path` of a partition; when its disk fails, all of `loading` does. `left`: it is not served."""
+
+    def __init__(self, disk: Disk, loading: Loading, path: str) -> None:
+        self.loading = loading
+        self.path = path
+        self.left = False
+        self._disk = disk
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        if self.loading.error is not None:
+            raise self.loading.error
+        try:
+            yield
+        except StorageError as error:
+            self.loading.error = error
+            raise
+
+    @property
+    def is_current_copy(self) -> bool:
+        """Whether it has the mark. StorageError."""
+        with self._reading():
+            return self._disk.size(f"{self.path}/{CURRENT_COPY}") is not None
+
+    def segments(self) -> list[int]:
+        """Their base offsets, ascending. StorageError."""
+        with self._reading():
+            return sorted(offset for name in self._disk.names(self.path) if (offset := _base_offset(name)) is not None)
+
+    def records(self) -> Iterator[tuple[int, int]]:
+        """The offsets with batches that can be read, ascending, as ranges [first, end) that do not touch. StorageError."""
+        with self._reading():
+            yield from _records(self._disk, self.path, self.segments())
+
+    def leave(self) -> None:
+        """Leave it as it is, for the next start."""
+        if self.loading.error is None and not self.left:
+            logger.error("leaving %s as it is: the other log of the partition may be newer, and its directory has failed", self.path)
+            self.loading.ignore(self.path)
+            self.left = True
 
 
-def _is_complete(disk: Disk, copy: str, original: str) -> bool:
+def _settled(topic_partition: TopicPartition, replica: _Replica, other: _Replica, unique_id: Callable[[], str]) -> _Replica:
+    """The one of two logs of a partition that is kept; the other one is deleted."""
+    try:
+        kept, dropped = (replica, other) if _replaces(topic_partition, replica, other) else (other, replica)
+    except StorageError:
+        replica.leave()
+        other.leave()
+        return other if replica.loading.error is not None else replica
+    logger.warning("%s is in %s; deleting the older copy %s", topic_partition, kept.path, dropped.path)
+    dropped.loading.drop(dropped.path, unique_id())
+    return kept
+
+
+def _replaces(topic_partition: TopicPartition, replica: _Replica, other: _Replica) -> bool:
+    """Whether `replica` is kept, and not `other`. StorageError."""
+    newer = replica.is_current_copy
+    if newer == other.is_current_copy:
+        where = f"{topic_partition} is both in {other.path} and in {replica.path}"
+        raise StartError(f"{where}; move one of them out of log.dirs, that of the disk that failed if one did")
+    copy, original = (replica, other) if newer else (other, replica)
+    return newer == _is_complete(copy, original)
+
+
+def _is_complete(copy: _Replica, original: _Replica) -> bool:
     """Whether a copy has all offsets with records that the original has, from its first segment on: also none is missing between two."""
-    start = min(_segments(disk, copy), default=0)
-    copied = _records(disk, copy)
+    start = min(copy.segments(), default=0)
+    copied = copy.records()
     low, high = next(copied, (start, start))
-    for first, end in _records(disk, original):
+    for first, end in original.records():
         while high < end:
             following = next(copied, None)
             if following is None:
@@ -68,13 +123,12 @@ def _is_complete(disk: Disk, copy: str, original: str) -> bool:
         if max(first, start) < low < end:
             return False
     copied_end = max((end for _, end in copied), default=high)
-    return _last_base(disk, original) <= max(copied_end, _last_base(disk, copy))
+    return max(original.segments(), default=-1) <= max(copied_end, *copy.segments())
 
 
-def _records(disk: Disk, directory: str) -> Iterator[tuple[int, int]]:
-    """The offsets with batches that can be read, ascending, as ranges [first, end) that do not touch."""
+def _records(disk: Disk, directory: str, segments: Sequence[int]) -> Iterator[tuple[int, int]]:
     first = end = -1
-    for base_offset in _segments(disk, directory):
+    for base_offset in segments:
         path = file_path(directory, base_offset, LOG)
         walk = Walk(disk.open(path), 0, disk.size(path) or 0, check_crc=True)
         for entry in walk:
@@ -90,14 +144,6 @@ def _records(disk: Disk, directory: str) -> Iterator[tuple[int, int]]:
         yield first, end
 
 
-def _segments(disk: Disk, directory: str) -> list[int]:
-    return sorted(offset for name in disk.names(directory) if (offset := _base_offset(name)) is not None)
-
-
-def _last_base(disk: Disk, directory: str) -> int:
-    return max(_segments(disk, directory), default=-1)
-
-
 def _base_offset(name: str) -> int | None:
     parsed = parse_name(name)
     return None if parsed is None or parsed[1:] != (LOG, "") else parsed[0]
@@ -105,7 +151,7 @@ def _base_offset(name: str) -> int | None:
 
 def _settle_copies(
     loadings: Sequence[Loading],
-    in_use: Mapping[TopicPartition, tuple[Loading, str]],
+    in_use: Mapping[TopicPartition, _Replica],
     unique_id: Callable[[], str],
     *,
     complete: bool,
@@ -114,7 +160,7 @@ def _settle_copies(
     for loading in loadings:
         for path, topic_partition in loading.paths(DirectoryState.FUTURE):
             current = in_use.get(topic_partition)
-            if current is not None and current[0] is not loading and topic_partition not in copied:
+            if current is not None and current.loading is not loading and topic_partition not in copied:
                 copied.add(topic_partition)
             elif current is None and not complete:
                 logger.warning("leaving %s as it is: the log that it copies may be in a directory that is offline", path)
