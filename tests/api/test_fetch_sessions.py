@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from itertools import count
+from typing import NamedTuple
 
 import pytest
 
 from txbroker.api import fetch_sessions
-from txbroker.api.fetch_item import FetchClient, PartitionRead, Unusual
+from txbroker.api.fetch_item import FetchClient, FetchItem, PartitionRead, Unusual
 from txbroker.api.fetch_sessions import (
     EVICTION_MIN_S,
     FINAL_EPOCH,
     INITIAL_EPOCH,
     NO_SESSION,
     SESSION_ITEMS_MAX,
-    FetchPlan,
     FetchSession,
     FetchSessions,
 )
@@ -50,8 +50,14 @@ def data(records: bytes = b"", high_watermark: int = 5) -> PartitionRead:
     return PartitionRead(high_watermark, high_watermark, 0, records, len(records))
 
 
-def planned(cache: FetchSessions, wanted: FetchRequest, uses_ids: bool, client: FetchClient, now: int) -> FetchPlan:
-    return cache.plan(cache.find(wanted.session_id, client), wanted, uses_ids, client, now)
+class Planned(NamedTuple):
+    items: list[FetchItem]
+    session: FetchSession | None
+    incremental: bool
+
+
+def planned(cache: FetchSessions, wanted: FetchRequest, uses_ids: bool, client: FetchClient, now: int) -> Planned:
+    return Planned(*cache.plan(cache.find(wanted.session_id, client), wanted, uses_ids, client, now))
 
 
 def plan(cache: FetchSessions, wanted: FetchRequest, now: int = NOW, privileged: bool = False) -> tuple[int, list[int]]:

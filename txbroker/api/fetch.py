@@ -90,12 +90,13 @@ class FetchHandler:
         if before is not None and before in parts.purgatory.watched:
             parts.purgatory.expire(before)  # the fetch before it in the session, which waits: a follower has new partitions
         try:
-            plan = parts.sessions.plan(before, request, context.api_version >= TOPIC_ID_VERSION, client, self._monotonic_s())
+            uses_ids = context.api_version >= TOPIC_ID_VERSION
+            plan = items, session, _ = parts.sessions.plan(before, request, uses_ids, client, self._monotonic_s())
         except BrokerError as error:
             self.errors[error.code] += 1
             return FetchResponse(error_code=error.code, responses=[])
         fetch = Fetch(parts, plan, client, context, limit=limit, min_bytes=request.min_bytes)
-        if fetch.read(is_first=True) or request.max_wait_ms <= 0 or not (plan.items or plan.session):
+        if fetch.read(is_first=True) or request.max_wait_ms <= 0 or not (items or session):
             return fetch.response()
         return fetch.wait(request.max_wait_ms)
 

@@ -116,19 +116,6 @@ class FetchItem:
     def partition(self) -> int:
         return self.wanted.partition
 
-    def has_news(self, read: PartitionRead, end: int) -> bool:
-        """Whether the next request of the session has to read the item again: for an incremental response, or for the ISR.
-
-        `end`: where the reader must stop.
-        """
-        return (
-            self.wanted.fetch_offset < end
-            or read.high_watermark != self.high_watermark
-            or read.log_start_offset != self.log_start_offset
-            or read.unusual is not None
-            or self.is_out_of_sync
-        )
-
     def changed(self, read: PartitionRead) -> bool:
         """Whether an incremental response must contain `read`; remembers its offsets."""
         moved = read.high_watermark != self.high_watermark or read.log_start_offset != self.log_start_offset

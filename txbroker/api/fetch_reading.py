@@ -22,7 +22,7 @@ from txbroker.api.authorization import denial
 from txbroker.api.fetch_item import FetchClient, FetchItem, PartitionRead
 from txbroker.api.fetch_partition import ZSTD_VERSION, PartitionReader
 from txbroker.api.fetch_response import Fetched, FetchResponses
-from txbroker.api.fetch_sessions import FetchPlan, FetchSession, FetchSessions
+from txbroker.api.fetch_sessions import FetchSession, FetchSessions, Plan
 from txbroker.api.parking import ParkedRequest
 from txbroker.api.request_context import RequestContext
 from txbroker.api.resources import AclOperation, AclResource
@@ -58,15 +58,14 @@ class Fetch(ParkedRequest[Fetched]):
     _by_place: dict[Hashable, FetchItem]  # of several, without a session
 
     def __init__(
-        self, parts: FetchParts, plan: FetchPlan, client: FetchClient, context: RequestContext, *, limit: int, min_bytes: int
+        self, parts: FetchParts, plan: Plan, client: FetchClient, context: RequestContext, *, limit: int, min_bytes: int
     ) -> None:
         """`limit`: how many bytes of records the response may have."""
         self._parts = parts
         self._client = client
         self._context = context
-        self._items = plan.items
-        self.session = plan.session
-        self._watching: FetchSession | None = plan.session if plan.incremental else None  # the session, if only news of it are returned
+        self._items, self.session, incremental = plan
+        self._watching = self.session if incremental else None  # the session, if only news of it are returned
         self._limit = limit
         self._min_bytes = min(min_bytes, limit)
         self._reads: dict[FetchItem, PartitionRead] = {}
@@ -134,7 +133,8 @@ class Fetch(ParkedRequest[Fetched]):
             raise denial(AclResource.TOPIC)
 
     def _has_news(self, session: FetchSession, item: FetchItem, read: PartitionRead) -> bool:
-        """Whether the session must read the item again even if it is not named and does not move. From now on its moves are noted."""
+        """Whether the session must read the item again even if it is not named and does not move: for an incremental response, or for the
+        ISR. From now on its moves are noted."""
         if not item.is_watched and read.unusual is None:
             self._parts.sessions.watch(session, item)
         client = self._client
@@ -142,10 +142,16 @@ class Fetch(ParkedRequest[Fetched]):
             end = item.leader_end
         else:
             end = read.last_stable_offset if client.isolation == Isolation.READ_COMMITTED else read.high_watermark
-        if item.has_news(read, end):
-            return True
-        session.pending.pop(item, None)
-        return False
+        has_news = (
+            item.wanted.fetch_offset < end
+            or read.high_watermark != item.high_watermark
+            or read.log_start_offset != item.log_start_offset
+            or read.unusual is not None
+            or item.is_out_of_sync
+        )
+        if not has_news:
+            session.pending.pop(item, None)
+        return has_news
 
     def _has_new_start(self, item: FetchItem, read: PartitionRead) -> bool:
         """Whether a follower must know the new start of the log now: DeleteRecords waits until followers have it."""

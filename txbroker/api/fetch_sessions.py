@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from txbroker.api.fetch_item import FetchClient, FetchItem, PartitionRead
 from txbroker.cluster.followers import SessionUse
@@ -89,18 +90,9 @@ def _reads_as(client: FetchClient) -> tuple[int, int, int]:
     return client.replica, client.broker_epoch, client.isolation
 
 
-@dataclass(slots=True)
-class FetchPlan:
-    """What one request fetches: its partitions in order, and its session, if it has one.
-
-    `incremental`: a later request of a session; `items` are then those that may have something new by now.
-    """
-
-    items: list[FetchItem]
-    session: FetchSession | None
-    incremental: bool
-
-
+# What one request fetches: its partitions in order, its session, if it has one, and whether it is incremental, a later one of a session.
+# The partitions of a later request are those that may have something new by now.
+Plan: TypeAlias = tuple[list[FetchItem], FetchSession | None, bool]
 
 
 class FetchSessions:
@@ -141,7 +133,7 @@ class FetchSessions:
 
     def plan(
         self, found: FetchSession | None, request: FetchRequest, uses_ids: bool, client: FetchClient, monotonic_s: float
-    ) -> FetchPlan:
+    ) -> Plan:
         """What the request fetches. `found`: the session that it names (`find`).
 
         FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH or FETCH_SESSION_TOPIC_ID_ERROR.
@@ -182,11 +174,11 @@ class FetchSessions:
             raise BrokerError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         if not items:  # a session without partitions is closed
             self.remove(session_id)
-            return FetchPlan([], None, True)
+            return [], None, True
         found.epoch = 1 if epoch == _EPOCH_MAX else epoch + 1  # from the last one to 1, as 0 requests a new session
-        return FetchPlan(list(found.pending), found, True)
+        return list(found.pending), found, True
 
-    def _begin(self, request: FetchRequest, uses_ids: bool, client: FetchClient, monotonic_s: float) -> FetchPlan:
+    def _begin(self, request: FetchRequest, uses_ids: bool, client: FetchClient, monotonic_s: float) -> Plan:
         """The plan of a request without a session, or of the first one of a session, if there is room for it."""
         items: dict[Key, FetchItem] = {}
         pending = _named(request, items)
@@ -199,7 +191,7 @@ class FetchSessions:
                 client.session = session.use
             self._sessions[session.session_id] = self._by_use[privileged][session.session_id] = session
             self._items += len(items)
-        return FetchPlan(list(pending), session, False)
+        return list(pending), session, False
 
     def watch(self, session: FetchSession, item: FetchItem) -> None:
         """From now on moves of this partition, which has been found, make the item pending in the session.
