@@ -22,7 +22,7 @@ RANKS = {
     "wire": 1,
     "log": 2, "client": 2,
     "cluster": 3, "console": 3, "logtools": 3, "mirror": 3,
-    "client_quotas": 4, "coordinators": 4, "groups": 4, "transactions": 4, "peers": 4,
+    "client_quotas": 4, "security": 4, "coordinators": 4, "groups": 4, "transactions": 4, "peers": 4,
     "api": 5,
     "transport": 6, "connection": 6, "broker": 6, "maintenance": 6, "metrics": 6,
     "tap": 7, "signals": 7, "startup": 7, "supervisor": 7, "log_output": 7, "cleaner_process": 7, "guard_process": 7,

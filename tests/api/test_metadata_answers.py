@@ -10,11 +10,12 @@ from twisted.internet.task import Clock
 from txbroker.api.encoded.cached_response import CachedResponse, ResponseCache
 from txbroker.api.endpoints import Endpoints
 from txbroker.api.metadata import FIRST_BROKERS_WAIT_MS, MetadataHandler
-from txbroker.api.request_context import ANONYMOUS, RequestContext, Session
+from txbroker.api.request_context import RequestContext, Session
 from txbroker.api.topic_waiting import TopicWaiting
 from txbroker.cluster.image import ClusterImage
 from txbroker.errors import ErrorCode
 from txbroker.purgatory import Purgatory
+from txbroker.security.principals import ANONYMOUS
 from txbroker.wire.codec import decode, encoder
 from txbroker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from txbroker.wire.messages.update_metadata import (

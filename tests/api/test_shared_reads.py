@@ -21,7 +21,7 @@ from txbroker.api.encoded.response_frame import Frame
 from txbroker.api.fetch import FetchHandler
 from txbroker.api.fetch_sessions import FetchSessions
 from txbroker.api.parking import ParkedRequest
-from txbroker.api.request_context import ANONYMOUS, RequestContext, Session
+from txbroker.api.request_context import RequestContext, Session
 from txbroker.cluster.followers import IsrProposal
 from txbroker.cluster.image import ClusterImage
 from txbroker.cluster.local_replica import Leadership
@@ -33,6 +33,7 @@ from txbroker.log.log_results import Origin
 from txbroker.log.region import Region
 from txbroker.names import TopicPartition
 from txbroker.purgatory import Purgatory
+from txbroker.security.principals import ANONYMOUS
 from txbroker.wire.control import Marker, build_marker
 from txbroker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from txbroker.wire.records import Record, build

@@ -11,7 +11,8 @@ from tests.support.fakes.losing_tree import LosingTree, Loss
 from tests.support.fakes.turns import Turns
 from txbroker.cluster import node_paths
 from txbroker.cluster.broker_ids import create_structure
-from txbroker.cluster.config_store import CHANGE_KEPT_S, RETRY_S, RETRY_S_MAX, ConfigAdmin, ConfigObserver, ConfigWatcher
+from txbroker.cluster.change_nodes import CHANGE_KEPT_S
+from txbroker.cluster.config_store import RETRY_S, RETRY_S_MAX, ConfigAdmin, ConfigObserver, ConfigWatcher
 from txbroker.cluster.node_paths import ALL_BROKERS, Entity, broker_entity, topic_entity
 from txbroker.cluster.tree.interface import ConnectionLost, Refused, Tree
 from txbroker.cluster.tree.memory import MemoryTrees

@@ -17,9 +17,11 @@ from txbroker.errors import ConfigError
          "server.properties:1: compression.type is 'brotli'; it must be one of uncompressed, zstd, lz4, snappy, gzip, producer"),
         ("log.cleanup.policy=delete,\\\n  keep",
          "server.properties:1: log.cleanup.policy is 'delete,keep'; it must be a list of compact, delete"),
-        ("authorizer.class.name=kafka.security.authorizer.AclAuthorizer",
-         "server.properties:1: authorizer.class.name is 'kafka.security.authorizer.AclAuthorizer'; "
-         "it must be empty: authorization is not supported yet"),
+        ("authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+         "server.properties:1: authorizer.class.name is 'org.apache.kafka.metadata.authorizer.StandardAuthorizer'; "
+         "it must be empty or kafka.security.authorizer.AclAuthorizer, the only authorizer of this broker"),
+        ("super.users=User:a;bob", "server.properties:1: super.users is 'User:a;bob'; it must be a list of Type:name, separated by semicolons, "
+         "such as User:admin;User:CN=broker,O=example"),
         ("remote.log.storage.system.enable=true",
          "server.properties:1: remote.log.storage.system.enable is 'true'; it must be false: tiered storage is not supported"),
         ("log.retention.hours=0", "server.properties:1: log.retention.hours is '0'; it must be at least 1, or -1"),

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from txbroker.api.request_context import RequestContext
 from txbroker.cluster.node_paths import BROKER_TYPE, DEFAULT_NAME, TOPIC_TYPE, Entity
 from txbroker.config.broker_keys import BROKER_KEYS
 from txbroker.config.origins import HIDDEN
 from txbroker.names import amount
+from txbroker.security.acl_model import AclBinding
 
 log = logging.getLogger("txbroker.admin")
 
@@ -28,6 +29,12 @@ def topic_created(name: str, partitions: int, replicas: int, configs: Mapping[st
 def partitions_added(name: str, partitions: int, by: RequestContext) -> None:
     """A topic has more partitions."""
     log.info("topic %s has %s now, by %s", name, amount(partitions, "partition"), by.sender)
+
+
+def acls_changed(how: str, bindings: Collection[AclBinding], by: RequestContext) -> None:
+    """ACLs were created or deleted; one line for each."""
+    for binding in bindings:
+        log.info("ACL %s by %s: %s", how, by.sender, str(binding)[:TEXT_MAX])
 
 
 class RecordedChange:

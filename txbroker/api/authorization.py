@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import logging
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -14,9 +16,12 @@ from txbroker.api.request_context import RequestContext, Session
 from txbroker.api.resources import CLUSTER_NAME, AclOperation, AclResource, Need, Resources
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.log.region import Region
+from txbroker.security.principals import java_address
 from txbroker.wire.codec import decoder, encoder
 from txbroker.wire.headers import response_body_position, response_header_version
 from txbroker.wire.schema import Request, Response, response_class
+
+log = logging.getLogger("txbroker.authorizer")
 
 _DENIED = {
     AclResource.TOPIC: (ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed."),
@@ -56,28 +61,61 @@ class AllowAll:
 class CheckedContext(RequestContext):
     """The context of a request whose client may not do everything."""
 
-    __slots__ = ("_authorizer",)
+    __slots__ = ("_api", "_authorizer", "_logged")
 
     is_checked = True
 
-    def __init__(self, context: RequestContext, authorizer: Authorizer) -> None:
+    def __init__(self, context: RequestContext, authorizer: Authorizer, api: str) -> None:
+        """`api`: the name of the request's API, for the log."""
         super().__init__(context.api_key, context.api_version, context.correlation_id, context.client_id, context.session)
         self._authorizer = authorizer
+        self._api = api
+        self._logged: set[tuple[AclOperation, AclResource, str]] = set()
 
-    def may(self, operation: AclOperation, resource: AclResource, name: str = CLUSTER_NAME) -> bool:
-        return self._authorizer.authorize(self.session, operation, resource, name)
+    def may(self, operation: AclOperation, resource: AclResource, name: str = CLUSTER_NAME, *, logged: bool = True) -> bool:
+        allowed = self._authorizer.authorize(self.session, operation, resource, name)
+        if logged and (not allowed or _log_is_verbose()):
+            self._log(allowed, operation, resource, name, 1)
+        return allowed
 
-    def satisfies(self, need: Need, name: str) -> bool:
-        """Whether the client may do with this resource what a request needs."""
-        if need.instead is not None and self.may(need.instead, AclResource.CLUSTER):
-            return True
-        if self.may(need.operation, need.resource, name):
-            return True
-        return need.anywhere is not None and self._authorizer.authorize_any(self.session, *need.anywhere)
+    def satisfies(self, need: Need, name: str, count: int) -> bool:
+        """Whether the client may do with this resource what a request needs. `count`: how often the request names it."""
+        allowed = self.may(need.operation, need.resource, name, logged=False)
+        if not allowed:
+            if need.instead is not None and self.may(need.instead, AclResource.CLUSTER, logged=False):
+                return True
+            if need.anywhere is not None and self._authorizer.authorize_any(self.session, *need.anywhere):
+                return True
+        if not allowed or _log_is_verbose():
+            self._log(allowed, need.operation, need.resource, name, count)
+        return allowed
+
+    def _log(self, allowed: bool, operation: AclOperation, resource: AclResource, name: str, count: int) -> None:
+        """In the form of Kafka's AclAuthorizer, which tools look for; once for a request."""
+        key = operation, resource, name
+        if key in self._logged:
+            return
+        self._logged.add(key)
+        log.log(
+            logging.DEBUG if allowed else logging.INFO,
+            "Principal = %s is %s Operation = %s from host = %s on resource = %s:LITERAL:%s for request = %s with resourceRefCount = %d",
+            self.principal,
+            "Allowed" if allowed else "Denied",
+            operation.title,
+            java_address(self.peer_host),
+            resource.title,
+            name,
+            self._api,
+            count,
+        )
 
 
 Call = Callable[[Any, RequestContext], Any]
 Failed = Callable[[Any, RequestContext, BrokerError], Any]
+
+
+def _log_is_verbose() -> bool:
+    return log.isEnabledFor(logging.DEBUG)
 
 
 class Guard:
@@ -87,6 +125,7 @@ class Guard:
         self, request: type[Request], version: int, call: Call, failed: Failed | None, resources: Resources, authorizer: Authorizer
     ):
         self._request = request
+        self._api = request.__name__.removesuffix("Request")
         self._version = version
         self._call = call
         self._failed = failed
@@ -95,12 +134,16 @@ class Guard:
 
     def call(self, request: Any, context: RequestContext) -> Any:
         """Handle what the client may do. BrokerError if the request as a whole is denied."""
-        checked = CheckedContext(context, self._authorizer)
+        checked = CheckedContext(context, self._authorizer, self._api)
         denied: dict[int, AclResource] = {}
         split = None
         for need in self._resources(request, checked):
+            counts = Counter(need.names)
+            satisfied = {name: name is None or checked.satisfies(need, name, count) for name, count in counts.items()}
+            if all(satisfied.values()):
+                continue
             for index, name in enumerate(need.names):
-                if name is None or index in denied or checked.satisfies(need, name):
+                if satisfied[name] or index in denied:
                     continue
                 if not need.items:
                     raise denial(need.resource)

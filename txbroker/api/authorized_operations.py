@@ -26,6 +26,6 @@ def authorized_operations(
         return NOT_REQUESTED
     if not context.is_checked:
         return operations
-    if resource is AclResource.CLUSTER and not context.may(AclOperation.DESCRIBE, resource, name):
+    if resource is AclResource.CLUSTER and not context.may(AclOperation.DESCRIBE, resource, name, logged=False):
         return 0
-    return _bits(*(each for each in AclOperation if operations >> each & 1 and context.may(each, resource, name)))
+    return _bits(*(each for each in AclOperation if operations >> each & 1 and context.may(each, resource, name, logged=False)))

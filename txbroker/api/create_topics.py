@@ -73,7 +73,7 @@ class CreateTopicsHandler:
             if not request.validate_only:
                 topic_created(created.name, created.partition_count, created.replication_factor, created.configs, context)
             result = results[topic.name] = self._result(created)
-            if not context.may(AclOperation.DESCRIBE_CONFIGS, AclResource.TOPIC, topic.name):
+            if not context.may(AclOperation.DESCRIBE_CONFIGS, AclResource.TOPIC, topic.name, logged=False):
                 result.configs, result.num_partitions, result.replication_factor = None, -1, -1
                 result.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             counts[topic.name] = created.partition_count

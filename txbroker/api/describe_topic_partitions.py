@@ -50,7 +50,7 @@ class DescribeTopicPartitionsHandler:
         for name in names:
             if name < start:
                 continue
-            if not context.may(AclOperation.DESCRIBE, AclResource.TOPIC, name):
+            if not context.may(AclOperation.DESCRIBE, AclResource.TOPIC, name, logged=bool(request.topics)):
                 if request.topics:
                     topics.append(_failure(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
                 continue

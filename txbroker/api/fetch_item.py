@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from txbroker.api.request_context import ANONYMOUS, RequestContext
+from txbroker.api.request_context import RequestContext
 from txbroker.cluster.followers import UNKNOWN_EPOCH, SessionUse
 from txbroker.cluster.local_replica import CONSUMER
 from txbroker.cluster.topic_counts import TopicCounts
@@ -13,6 +13,7 @@ from txbroker.errors import ErrorCode
 from txbroker.log.log_results import AbortedTransaction, EpochEnd
 from txbroker.log.region import EMPTY, Region
 from txbroker.names import TopicPartition
+from txbroker.security.principals import ANONYMOUS
 from txbroker.wire.messages.fetch import FetchPartition, FetchRequest, LeaderIdAndEpoch
 
 NO_PREFERENCE = -1  # of a replica from which the client should read instead

@@ -43,8 +43,8 @@ class ListGroupsHandler:
         listed = [
             ListedGroup(group_id=g.group_id, protocol_type=g.protocol_type, group_state=g.state, group_type=g.group_type) for g in groups
         ]
-        if context.is_checked and not context.may(AclOperation.DESCRIBE, AclResource.CLUSTER):
-            listed = [group for group in listed if context.may(AclOperation.DESCRIBE, AclResource.GROUP, group.group_id)]
+        if context.is_checked and not context.may(AclOperation.DESCRIBE, AclResource.CLUSTER, logged=False):
+            listed = [group for group in listed if context.may(AclOperation.DESCRIBE, AclResource.GROUP, group.group_id, logged=False)]
         return ListGroupsResponse(error_code=code, groups=listed)
 
     def failed(self, request: ListGroupsRequest, context: RequestContext, error: BrokerError) -> ListGroupsResponse:

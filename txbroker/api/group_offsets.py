@@ -9,6 +9,7 @@ have a retention time. OffsetFetch v2 may request all topics, v8 several groups 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 
 from twisted.internet.defer import Deferred, succeed
 
@@ -163,7 +164,8 @@ class OffsetFetchHandler:
         """The offsets of a group. A topic that the client may not describe has an error, and is left out of an answer with all topics."""
         code, found = self._coordinator.fetch_offsets(group_id, wanted, require_stable)
         if context.is_checked and code == ErrorCode.NONE:
-            denied = {t for t in {each.topic for each in found} if not context.may(AclOperation.DESCRIBE, AclResource.TOPIC, t)}
+            may_describe = partial(context.may, AclOperation.DESCRIBE, AclResource.TOPIC, logged=wanted is not None)
+            denied = {topic for topic in {each.topic for each in found} if not may_describe(topic)}
             error = FetchedOffset(error=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
             found = {
                 each: error if each.topic in denied else o for each, o in found.items() if wanted is not None or each.topic not in denied

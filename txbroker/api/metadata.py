@@ -89,11 +89,11 @@ class MetadataHandler:
             return cached
         if wanted is not None and request.allow_auto_topic_creation:
             missing = [t.name for t in wanted if t.topic_id == NULL_TOPIC_ID and t.name is not None and image.topic(t.name) is None]
-            missing = [name for name in missing if _may_describe(name, context)]
+            missing = [name for name in missing if _may_describe(name, context, logged=False)]
             if missing:
-                created = self._creation.on_demand([name for name in missing if _may_create(name, context)])
+                created = self._creation.on_demand([name for name in missing if _may_create(name, context, logged=False)])
                 if created is not None:
-                    denied = {name: ErrorCode.TOPIC_AUTHORIZATION_FAILED for name in missing if not _may_create(name, context)}
+                    denied = {name: ErrorCode.TOPIC_AUTHORIZATION_FAILED for name in missing if not _may_create(name, context, logged=True)}
                     return created.addCallback(lambda failures: self._answer(request, context, {**failures, **denied}))
         response = self._answer(request, context, {})
         if context.is_checked or any(topic.error_code for topic in response.topics):
@@ -109,7 +109,7 @@ class MetadataHandler:
             errors = {broker: error for broker, error in errors.items() if not error}
         everything = request.topics is None or (context.api_version == ALL_BY_EMPTY_VERSION and not request.topics)
         if everything:
-            found = [topic for name, topic in sorted(self._image.topics.items()) if _may_describe(name, context)]
+            found = [topic for name, topic in sorted(self._image.topics.items()) if _may_describe(name, context, logged=False)]
             topics = [_topic(topic, operations(topic.name), errors) for topic in found]
         else:
             # A topic that is named twice is returned once, as in Kafka.
@@ -168,14 +168,14 @@ class MetadataHandler:
         return MetadataResponse(brokers=[], topics=topics, error_code=error.code)
 
 
-def _may_describe(name: str, context: RequestContext) -> bool:
-    return not context.is_checked or context.may(AclOperation.DESCRIBE, AclResource.TOPIC, name)
+def _may_describe(name: str, context: RequestContext, *, logged: bool = True) -> bool:
+    return not context.is_checked or context.may(AclOperation.DESCRIBE, AclResource.TOPIC, name, logged=logged)
 
 
-def _may_create(name: str, context: RequestContext) -> bool:
+def _may_create(name: str, context: RequestContext, *, logged: bool) -> bool:
     """Whether a missing topic may be created, or will be answered with the error for one that may not be described."""
     may = context.may
-    return may(AclOperation.CREATE, AclResource.CLUSTER) or may(AclOperation.CREATE, AclResource.TOPIC, name)
+    return may(AclOperation.CREATE, AclResource.CLUSTER, logged=False) or may(AclOperation.CREATE, AclResource.TOPIC, name, logged=logged)
 
 
 def _topic_operations(requested: bool, context: RequestContext, name: str) -> int:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from txbroker.api.resources import CLUSTER_NAME, AclOperation, AclResource
-
-ANONYMOUS = "User:ANONYMOUS"
+from txbroker.security.principals import ANONYMOUS
 
 
 class Session:
@@ -57,8 +56,8 @@ class RequestContext:
         self.client_id = client_id
         self.session = session
 
-    def may(self, operation: AclOperation, resource: AclResource, name: str = CLUSTER_NAME) -> bool:
-        """Whether the client may do this."""
+    def may(self, operation: AclOperation, resource: AclResource, name: str = CLUSTER_NAME, *, logged: bool = True) -> bool:
+        """Whether the client may do this. `logged`: whether a denial is: not if it only leaves something out, or another right suffices."""
         return True
 
     @property

@@ -8,35 +8,11 @@ Handlers of lists, which leave out what a client may not see, ask `context.may` 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from enum import IntEnum
 from typing import Any, NamedTuple
 
+from txbroker.security.acl_model import CLUSTER_NAME, AclOperation, AclResource
 
-class AclOperation(IntEnum):
-    """Kafka's AclOperation codes: each is the number of its bit in authorized operations (KIP-430)."""
-
-    READ = 3
-    WRITE = 4
-    CREATE = 5
-    DELETE = 6
-    ALTER = 7
-    DESCRIBE = 8
-    CLUSTER_ACTION = 9
-    DESCRIBE_CONFIGS = 10
-    ALTER_CONFIGS = 11
-    IDEMPOTENT_WRITE = 12
-
-
-class AclResource(IntEnum):
-    """Kafka's codes."""
-
-    TOPIC = 2
-    GROUP = 3
-    CLUSTER = 4
-    TRANSACTIONAL_ID = 5
-
-
-CLUSTER_NAME = "kafka-cluster"
+__all__ = ["CLUSTER_NAME", "AclOperation", "AclResource"]
 
 
 class Need(NamedTuple):

@@ -7,6 +7,7 @@ the library for it is installed (`linear_patterns.py`).
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from txbroker.api import linear_patterns
 from txbroker.api.request_context import RequestContext
@@ -43,7 +44,8 @@ class DescribeTransactionsHandler:
     def __call__(self, request: DescribeTransactionsRequest, context: RequestContext) -> DescribeTransactionsResponse:
         states = [self._describe(transactional_id) for transactional_id in dict.fromkeys(request.transactional_ids)]
         for state in states if context.is_checked else ():
-            state.topics = [topic for topic in state.topics if context.may(AclOperation.DESCRIBE, AclResource.TOPIC, topic.topic)]
+            seen = partial(context.may, AclOperation.DESCRIBE, AclResource.TOPIC, logged=False)
+            state.topics = [topic for topic in state.topics if seen(topic.topic)]
         return DescribeTransactionsResponse(throttle_time_ms=0, transaction_states=states)
 
     def _describe(self, transactional_id: str) -> DescribedTransaction:
@@ -101,7 +103,7 @@ class ListTransactionsHandler:
                 return False
             if 0 <= request.duration_filter >= now_ms - record.start_ms:
                 return False
-            return context.may(AclOperation.DESCRIBE, AclResource.TRANSACTIONAL_ID, transactional_id)
+            return context.may(AclOperation.DESCRIBE, AclResource.TRANSACTIONAL_ID, transactional_id, logged=False)
 
         return ListTransactionsResponse(
             throttle_time_ms=0,

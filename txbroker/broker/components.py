@@ -12,6 +12,7 @@ from txbroker.action_queue import ActionQueue
 from txbroker.api.endpoints import Endpoints
 from txbroker.api.registry import Registry
 from txbroker.broker import first_topics
+from txbroker.broker.access import Access
 from txbroker.broker.connections import Connections
 from txbroker.broker.coordinator_components import CoordinatorComponents
 from txbroker.broker.environment import Environment
@@ -81,6 +82,7 @@ class Components:
         quotas: ClientQuotas,
         reached: list[str],
         inter_broker: str,
+        access: Access,
         fatal: Callable[[str], None],
     ) -> None:
         self._config = config
@@ -135,6 +137,8 @@ class Components:
                 deletes=waiting.deletes,
                 leader_quota=leader_quota(config, environment.monotonic_s),
                 quotas=quotas,
+                acls=access.acls,
+                authorizer=access.authorizer,
                 next_producer_id=coordinators.next_producer_id,
                 monotonic_s=environment.monotonic_s,
                 now_ms=environment.now_ms,

@@ -10,6 +10,7 @@ from twisted.internet.defer import Deferred
 from txbroker.api.acls import CreateAclsHandler, DeleteAclsHandler, DescribeAclsHandler
 from txbroker.api.alter_configs import AlterConfigsHandler, IncrementalAlterConfigsHandler
 from txbroker.api.api_versions import ApiVersionsHandler, FinalizedLevel
+from txbroker.api.authorization import Authorizer
 from txbroker.api.client_quotas import AlterClientQuotasHandler, DescribeClientQuotasHandler
 from txbroker.api.config_resources import ConfigResources
 from txbroker.api.consumer_group_heartbeat import ConsumerGroupHeartbeatHandler
@@ -62,6 +63,7 @@ from txbroker.errors import BrokerError, ErrorCode
 from txbroker.groups.coordinator import GroupCoordinator
 from txbroker.log.directories import LogDirectories
 from txbroker.purgatory import Purgatory
+from txbroker.security.acl_store import AclStore
 from txbroker.transactions.coordinator import TransactionCoordinator
 from txbroker.transactions.verification import TransactionVerifier
 
@@ -95,6 +97,8 @@ class HandlerDependencies:
     deletes: Purgatory
     leader_quota: ReplicationQuota
     quotas: ClientQuotas
+    acls: AclStore | None
+    authorizer: Authorizer | None
     next_producer_id: Callable[[], Deferred[int]]
     monotonic_s: Callable[[], float]
     now_ms: Callable[[], int]
@@ -103,7 +107,7 @@ class HandlerDependencies:
 def build_registry(parts: HandlerDependencies, clock: Callable[[], float] | None) -> Registry:
     """All request handlers; ApiVersions advertises what is registered here. `clock`: monotonic seconds, to measure request times."""
     p = parts
-    registry = Registry(clock=clock, quotas=p.quotas)
+    registry = Registry(clock=clock, quotas=p.quotas, authorizer=p.authorizer)
     resources = ConfigResources(p.broker_id, p.image)
     leaders = CurrentLeaders(p.replicas, p.image, p.endpoints)
     operations = TopicOperations(p.image, p.replicas, p.maintenance, p.reread_topic)
@@ -164,9 +168,9 @@ def build_registry(parts: HandlerDependencies, clock: Callable[[], float] | None
         AlterReplicaLogDirsHandler(p.directories, p.now_ms),
         DescribeProducersHandler(p.replicas),
         p.markers,
-        DescribeAclsHandler(),
-        CreateAclsHandler(),
-        DeleteAclsHandler(),
+        DescribeAclsHandler(p.acls),
+        CreateAclsHandler(p.acls),
+        DeleteAclsHandler(p.acls),
         SaslHandshakeHandler(),
         ConsumerGroupHeartbeatHandler(),
     ):

@@ -16,6 +16,7 @@ from twisted.internet.defer import CancelledError, Deferred, succeed
 
 from txbroker.action_queue import ActionQueue
 from txbroker.broker import settings
+from txbroker.broker.access import Access
 from txbroker.broker.components import Components
 from txbroker.broker.dynamic import DynamicConfigs
 from txbroker.broker.environment import Environment
@@ -176,8 +177,11 @@ class Broker:
         dynamic = DynamicConfigs(config, quotas)
         configs = ConfigWatcher(tree, identity.broker_id, dynamic, environment.reactor, environment.random.random)
         await configs.start()
+        access = Access(environment, config, tree)
+        self._on_stop("ACLs", access.stop)
+        await access.start()
         if isinstance(tree, SessionTree):
-            tree.on_renewed(lambda session: self._session_renewed(session, configs))
+            tree.on_renewed(lambda session: self._session_renewed(session, configs, access))
         await self._load_logs(directories, configs, tree)
 
         components = Components(
@@ -191,6 +195,7 @@ class Broker:
             quotas,
             listening.reached(),
             self._listeners.inter_broker,
+            access,
             self._fail,
         )
         self.components = components
@@ -312,8 +317,9 @@ class Broker:
         self._failed = True
         self._fatal(why)
 
-    async def _session_renewed(self, session: Tree, configs: ConfigWatcher) -> None:
+    async def _session_renewed(self, session: Tree, configs: ConfigWatcher, access: Access) -> None:
         configs.renew()
+        access.renew()
         if self._membership is not None:
             try:
                 await self._membership.renew(session)

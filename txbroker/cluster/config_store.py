@@ -17,6 +17,7 @@ from twisted.python.failure import Failure
 from txbroker.backoff import Backoff
 from txbroker.clock import Clock
 from txbroker.cluster import node_paths
+from txbroker.cluster.change_nodes import ChangeNodes
 from txbroker.cluster.node_data import MalformedNode, decode_config, decode_config_change, encode_config, encode_config_change
 from txbroker.cluster.node_paths import (
     ALL_BROKERS,
@@ -51,8 +52,6 @@ from txbroker.errors import BrokerError, ErrorCode
 from txbroker.retrying import Say, retrying, warning
 
 log = logging.getLogger("txbroker.cluster")
-
-CHANGE_KEPT_S = 15 * 60.0  # Kafka's ZkNodeChangeNotificationListener
 
 RETRY_S, RETRY_S_MAX = 1.0, 10.0  # after changes could not be read, or an observer failed
 
@@ -171,8 +170,7 @@ class ConfigWatcher:
         self._chance = chance
         self._topics: dict[str, dict[str, str]] = {}
         self._clients: set[Entity] = set()  # clients and users with a configuration
-        self._seen_s: dict[str, float] = {}  # when this broker first saw each change node: the age at which it deletes them
-        self._unread: dict[str, None] = {}  # change nodes that were listed, in their order
+        self._changes = ChangeNodes(tree, node_paths.CONFIG_CHANGES, clock)
         self._repeated: set[Entity] = set()  # the observer has failed for them, or they could not be read
         self._reading = False
         self._read_again = False
@@ -213,8 +211,8 @@ class ConfigWatcher:
         self._topics.pop(name, None)
 
     async def _start(self) -> None:
-        await self._list_changes()
-        self._unread.clear()  # these changes are part of the configurations read next
+        await self._changes.list(self._changed)
+        self._changes.unread.clear()  # these changes are part of the configurations read next
         for entity in (*self._own, *await client_entities(self._tree)):
             await self._notify(entity)
 
@@ -232,13 +230,6 @@ class ConfigWatcher:
             return await self._config(entity)
         except Refused as error:
             return error
-
-    async def _list_changes(self) -> None:
-        """Note the new change nodes in order; sets the watch again."""
-        names = await self._tree.children(node_paths.CONFIG_CHANGES, watch=self._changed)
-        self._unread.update(dict.fromkeys(name for name in names if name not in self._seen_s))
-        now_s = self._clock.seconds()
-        self._seen_s = {name: self._seen_s.get(name, now_s) for name in names}
 
     def _changed(self, _: WatchEvent) -> None:
         self._begin_reading()
@@ -264,11 +255,11 @@ class ConfigWatcher:
         self._read_again = True
         while self._read_again:
             self._read_again = False
-            await self._list_changes()
-            entities = {await self._changed_entity(name) for name in list(self._unread)} - {None}
+            await self._changes.list(self._changed)
+            entities = {await self._changed_entity(name) for name in list(self._changes.unread)} - {None}
             if self._read_all:
                 entities.update(self._own, map(topic_entity, self._topics), self._clients, await client_entities(self._tree))
-            self._unread.clear()
+            self._changes.unread.clear()
             self._read_all = False
             self._report_due |= bool(entities)
             for entity in sorted(entity for entity in entities if entity is not None):
@@ -276,7 +267,7 @@ class ConfigWatcher:
             if self._report_due:
                 self._changes_read()
                 self._report_due = False
-            await self._purge()  # fires the watch: the changes are listed again
+            await self._changes.purge()  # fires the watch: the changes are listed again
 
     async def _notify_or_repeat(self, entity: Entity) -> None:
         """Notify the observer of one entity. If that fails it is repeated, and does not delay other changes."""
@@ -301,14 +292,12 @@ class ConfigWatcher:
             await self._notify(entity)
 
     async def _changed_entity(self, name: str) -> Entity | None:
-        path = f"{node_paths.CONFIG_CHANGES}/{name}"
         try:
-            data, _ = await self._tree.get(path)
-            return decode_config_change(data)
+            return decode_config_change(await self._changes.read(name))
         except NoNode:
             return None
         except MalformedNode as error:
-            log.error("skipping %s: %s", path, error)
+            log.error("skipping %s: %s", self._changes.path(name), error)
             return None
 
     async def _notify(self, entity: Entity) -> None:
@@ -324,17 +313,6 @@ class ConfigWatcher:
 
     async def _config(self, entity: Entity) -> dict[str, str]:
         return (await read_config(self._tree, entity))[0]
-
-    async def _purge(self) -> None:
-        now_s = self._clock.seconds()
-        for name in [name for name, seen_s in self._seen_s.items() if seen_s <= now_s - CHANGE_KEPT_S]:
-            try:
-                await self._tree.delete(f"{node_paths.CONFIG_CHANGES}/{name}")
-            except NoNode:
-                continue  # deleted by another broker
-            except Refused as error:
-                log.warning("an old change node stays for another %.0f min: %s", CHANGE_KEPT_S / 60, error)
-                self._seen_s[name] = now_s
 
 
 def _expired(failure: Failure) -> None:

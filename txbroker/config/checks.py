@@ -128,6 +128,21 @@ def compaction_strategy(value: str) -> str | None:
     return None if value in ("", *COMPACTION_STRATEGIES) else f"one of {', '.join(COMPACTION_STRATEGIES)}"
 
 
+def only(allowed: str, what: str) -> Check:
+    """Empty, or one value. `what`: it, for the message."""
+
+    def check(value: object) -> str | None:
+        return None if value in ("", allowed) else f"empty or {what}"
+
+    return check
+
+
+def principals(value: str) -> str | None:
+    """Principals of the form Type:name, separated by semicolons."""
+    valid = all(":" in user for user in value.split(";") if user.strip())
+    return None if valid else "a list of Type:name, separated by semicolons, such as User:admin;User:CN=broker,O=example"
+
+
 def unsupported(allowed: str) -> Check:
     """False or empty, for features that this broker does not have. `allowed` says what to write instead."""
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from txbroker.config.checks import at_least, one_of, unsupported
+from txbroker.config.checks import at_least, one_of, only, principals
 from txbroker.config.keys import Importance, Key, Type, Update
+
+ACL_AUTHORIZER = "kafka.security.authorizer.AclAuthorizer"
 
 KEYS = (
     Key("authorizer.class.name", Type.STRING, "", Importance.LOW,
-        "Class of the authorizer. Authorization is not supported yet, so it must be empty.",
-        unsupported("empty: authorization is not supported yet")),
+        "Class of the authorizer: kafka.security.authorizer.AclAuthorizer, or empty: every client may do everything.",
+        only(ACL_AUTHORIZER, f"{ACL_AUTHORIZER}, the only authorizer of this broker")),
     Key("super.users", Type.STRING, None, Importance.LOW,
-        "Principals with all permissions, separated by semicolons.", effective=False),
+        "Principals with all permissions, separated by semicolons.", principals),
     Key("allow.everyone.if.no.acl.found", Type.BOOLEAN, False, Importance.LOW,
-        "Whether access to a resource without ACLs is allowed for all users.", effective=False),
+        "Whether access to a resource without ACLs is allowed for all users."),
     Key("principal.builder.class", Type.CLASS,
         "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder", Importance.MEDIUM,
         "Class that builds a connection's principal.", update=Update.PER_BROKER, effective=False),
