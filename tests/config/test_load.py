@@ -20,7 +20,8 @@ from txbroker.errors import ConfigError
         ("authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer",
          "server.properties:1: authorizer.class.name is 'org.apache.kafka.metadata.authorizer.StandardAuthorizer'; "
          "it must be empty or kafka.security.authorizer.AclAuthorizer, the only authorizer of this broker"),
-        ("super.users=User:a;bob", "server.properties:1: super.users is 'User:a;bob'; it must be a list of Type:name, separated by semicolons, "
+        ("super.users=User:a;bob",
+         "server.properties:1: super.users is 'User:a;bob'; it must be a list of Type:name, separated by semicolons, "
          "such as User:admin;User:CN=broker,O=example"),
         ("remote.log.storage.system.enable=true",
          "server.properties:1: remote.log.storage.system.enable is 'true'; it must be false: tiered storage is not supported"),
