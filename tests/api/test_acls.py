@@ -32,7 +32,7 @@ from txbroker.wire.schema import Request
 Op, R, P, A = AclOperation, AclResource, PatternType, AclPermission
 NO_TOPIC, NO_CLUSTER = ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 OVERRIDES = ("authorizer.class.name=kafka.security.authorizer.AclAuthorizer", "super.users=User:CN=root,O=x;User:admin")
-ADMIN, ALICE, NOBODY = "User:admin", "User:alice", "User:nobody"
+ADMIN, ALICE, STRANGER = "User:admin", "User:alice", "User:eve"
 
 
 class Guarded(InProcessBroker):
@@ -220,8 +220,8 @@ def test_denials_are_logged_where_kafka_logs_them(broker: Guarded, caplog: pytes
     broker.create(creation("a", Op.WRITE))
     producer = init_producer_id.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)
     assert broker.ask(producer, 4, ALICE).error_code == 0 and lines() == [], "one of two rights suffices"
-    assert broker.ask(producer, 4, NOBODY).error_code == NO_CLUSTER
-    assert [line.partition(" from ")[0] for line in lines()] == ["Principal = User:nobody is Denied Operation = IdempotentWrite"]
+    assert broker.ask(producer, 4, STRANGER).error_code == NO_CLUSTER
+    assert [line.partition(" from ")[0] for line in lines()] == ["Principal = User:eve is Denied Operation = IdempotentWrite"]
     topics = [create_topics.CreatableTopic(name=name, num_partitions=1, replication_factor=1, assignments=[], configs=[])
               for name in ("new", "newer")]  # fmt: skip
     broker.create(creation("new", Op.CREATE))
@@ -242,9 +242,9 @@ def test_denials_are_logged_where_kafka_logs_them(broker: Guarded, caplog: pytes
 def test_allow_everyone_if_no_acl_found() -> None:
     broker = Guarded("allow.everyone.if.no.acl.found=true")
     try:
-        assert broker.topics(NOBODY, "known") == {"known": 0}
+        assert broker.topics(STRANGER, "known") == {"known": 0}
         broker.create(creation("known"))
-        assert broker.topics(NOBODY, "known") == {"known": NO_TOPIC}
+        assert broker.topics(STRANGER, "known") == {"known": NO_TOPIC}
         assert broker.topics(ALICE, "known", "stamped") == {"known": 0, "stamped": 0}
     finally:
         broker.close()
@@ -270,7 +270,7 @@ def populated() -> Iterator[Guarded]:
 
 def _answers(broker: Guarded, cls: type[Request], version: int, data: bytes) -> tuple[bytes, bool]:
     """What a client without rights gets; the ids of fetch sessions are random."""
-    broker.principal = NOBODY
+    broker.principal = STRANGER
     output, closed = broker.send([data], 0.5)
     if cls is fetch.FetchRequest and version >= 7:
         position = 14 + (version in cls.flexible)

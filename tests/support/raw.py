@@ -22,9 +22,10 @@ class ConnectionEnded(OSError):
 class RawConnection:
     """A blocking socket to a broker, with frames and correlation ids."""
 
-    def __init__(self, address: str, *, client_id: str | None = "raw", timeout_s: float = PATIENCE_S) -> None:
-        host, _, port = address.rpartition(":")
-        self._socket = socket.create_connection((host, int(port)), timeout_s)
+    def __init__(self, address: str, *, client_id: str | None = "raw", timeout_s: float = PATIENCE_S, host: str | None = None) -> None:
+        """`host`: the address of this end; None: the system chooses it."""
+        server, _, port = address.rpartition(":")
+        self._socket = socket.create_connection((server, int(port)), timeout_s, None if host is None else (host, 0))
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._client_id = client_id
         self._correlation_id = 0
