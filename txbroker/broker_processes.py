@@ -35,7 +35,7 @@ from txbroker.log.directory import make_directory
 from txbroker.log.disk import Disk
 from txbroker.log.os_disk import OsDisk
 from txbroker.names import amount
-from txbroker.retrying import retrying
+from txbroker.retrying import retrying, warning
 from txbroker.signals import StopSignals
 from txbroker.startup import log_directories
 from txbroker.supervisor import Supervisor
@@ -80,6 +80,7 @@ class BrokerProcesses:
         self._tree: _Process | None = None
         self._brokers: list[_Process] = []
         self._has_served = False
+        self._writing: Deferred[None] = succeed(None)
         self._stopping = False
 
     def start(self) -> None:
@@ -114,6 +115,7 @@ class BrokerProcesses:
         if self._stopping:
             return
         self._stopping = True
+        self._writing.cancel()
         self._systemd.stopping()
         for broker in self._brokers:
             broker.stop(signal.SIGTERM)
@@ -202,10 +204,18 @@ class BrokerProcesses:
         addresses = [address for broker in self._brokers for address in broker.addresses]
         if self._ready_file is not None:
             metrics = [] if self._metrics_url is None else [self._metrics_url]
-            _write(self._ready_file, "".join(f"{line}\n" for line in (*addresses, *metrics)))
+            write = partial(_write, self._ready_file, "".join(f"{line}\n" for line in (*addresses, *metrics)))
+            say = warning(log, "the ready file cannot be written, retrying: %s; correct --ready-file", OSError)
+            attempts = retrying(write, self.reactor, Backoff(random.random, RESTART_S, RESTART_S_MAX), say)
+            self._writing = Deferred.fromCoroutine(attempts).addErrback(_cancelled)
         log.info("%s serving clients: %s", amount(self._processes, "process"), ", ".join(addresses))
         self._systemd.ready(f"{amount(self._processes, 'process')} serving clients")
         self._on_ready(addresses)
+
+    def ready_failed(self, failure: Failure) -> None:
+        """What follows when a process is ready has failed."""
+        known = failure.check(StartError) is not None
+        self._not_started(failure.getErrorMessage() if known else f"internal error: {failure.getTraceback()}")
 
     def _not_started(self, why: str) -> None:
         self._refuse(why)
@@ -261,6 +271,7 @@ class _Process(ProcessProtocol):
         self._on_ready = on_ready
         self._backoff = Backoff(random.random, RESTART_S, RESTART_S_MAX)  # grows while the process does not become ready
         self._starting: Deferred[None] = succeed(None)
+        self._reading: Deferred[None] = succeed(None)
         self._stopped = False
         self._check: Any = None
         self._silent_checks = 0
@@ -318,16 +329,24 @@ class _Process(ProcessProtocol):
             self.transport.signalProcess(signal.SIGKILL)
 
     def _ready(self) -> None:
-        self.is_ready = True
         self._backoff.succeeded()
+        self._reading.cancel()
+        say = warning(log, f"the addresses of {self.name} cannot be read, retrying: %s", OSError)
+        attempts = retrying(self._read, self._group.reactor, Backoff(random.random, RESTART_S, RESTART_S_MAX), say)
+        self._reading = Deferred.fromCoroutine(attempts)
+        self._reading.addCallbacks(lambda _: self._on_ready(), _cancelled).addErrback(self._group.ready_failed)
+
+    async def _read(self) -> None:
+        """Read what the process has written for this one; it exists before the process reports that it is ready."""
         if self._ready_file is not None:
             with open(self._ready_file, encoding="utf-8") as file:
                 lines = file.read().split()
             self.addresses = [line for line in lines if not line.startswith("http")]
             self.metrics_url = next((line for line in lines if line.startswith("http")), None)
-        self._on_ready()
+        self.is_ready = True
 
     def processEnded(self, reason: Failure) -> None:
+        self._reading.cancel()
         self.runs = self.is_ready = False
         self._backoff.failed(self._group.reactor.seconds())
         self.metrics_url = None
@@ -354,7 +373,7 @@ class _States(DatagramProtocol):
         self._report(dict(line.split("=", 1) for line in lines if "=" in line))
 
 
-def _write(path: str, content: str) -> None:
+async def _write(path: str, content: str) -> None:
     with open(f"{path}.tmp", "w", encoding="utf-8") as file:
         file.write(content)
     os.replace(f"{path}.tmp", path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
 from txbroker.broker_processes import RESTART_S, RESTART_S_MAX, BrokerProcesses, _Process
+from txbroker.errors import StartError
 from txbroker.guard_process import RESTART_S as GUARD_RESTART_S
 from txbroker.guard_process import RESTART_S_MAX as GUARD_RESTART_S_MAX
 from txbroker.guard_process import SessionGuard
@@ -157,6 +159,60 @@ def test_a_process_that_cannot_be_created_at_the_first_start_is_a_failed_start()
     assert (group.group.exit_status, group.reactor.stopped) == (1, 1)
     group.reactor.advance(RESTART_S_MAX)
     assert group.reactor.children == []
+
+
+def test_ready_files_are_read_and_written_later_if_they_cannot_be_now(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The file of a process is read, then that of all is written; neither directory exists yet."""
+    group, of_broker, of_all = Group(has_served=False), tmp_path / "a" / "ready.0", tmp_path / "b" / "ready"
+    group.group._ready_file = str(of_all)
+    group.broker._ready_file, group.broker._on_ready = str(of_broker), group.group._broker_ready
+    group.start()
+    group.broker.report({"READY": "1"})
+    assert not group.broker.is_ready
+    assert "the addresses of process 0 cannot be read, retrying: [Errno 2]" in caplog.text
+    of_broker.parent.mkdir()
+    of_broker.write_text("127.0.0.1:9092\nhttp://127.0.0.1:9000\n")
+    group.reactor.advance(2 * RESTART_S)
+    assert group.broker.is_ready and group.broker.addresses == ["127.0.0.1:9092"]
+    assert "the ready file cannot be written, retrying: [Errno 2]" in caplog.text
+    of_all.parent.mkdir()
+    group.reactor.advance(2 * RESTART_S)
+    assert of_all.read_text() == "127.0.0.1:9092\n"
+    assert not group.reactor.getDelayedCalls() and group.refusals == []
+
+
+def test_attempts_to_read_and_write_ready_files_end(tmp_path: Path) -> None:
+    """Those to read one when its process ends, those to write one when all stop."""
+    group = Group(has_served=False)
+    group.group._ready_file = str(tmp_path / "missing" / "ready")
+    group.broker._ready_file, group.broker._on_ready = str(tmp_path / "ready.0"), group.group._broker_ready
+    _, child = group.start()
+    group.group._has_served = True
+    group.broker.report({"READY": "1"})
+    group.group._stopping = True
+    child.end(0)
+    assert not group.reactor.getDelayedCalls()
+    group.group._stopping = group.group._has_served = False
+    (tmp_path / "ready.0").write_text("127.0.0.1:9092\n")
+    group.broker.start()
+    group.reactor.advance(2 * RESTART_S)
+    group.broker.report({"READY": "1"})
+    assert group.reactor.getDelayedCalls()
+    group.group.stop()
+    assert not group.reactor.getDelayedCalls()
+
+
+def test_an_error_after_the_server_of_the_metadata_is_ready_is_a_failed_start() -> None:
+    """It was raised where datagrams are received, and the start went on without brokers."""
+    group = Group(has_served=False)
+
+    def refuse() -> None:
+        raise StartError("no socket")
+
+    group.tree._on_ready = refuse
+    group.start()
+    group.tree.report({"READY": "1"})
+    assert group.refusals == ["no socket"] and group.group.exit_status == 1
 
 
 class Guarded:

@@ -79,6 +79,17 @@ def test_the_report_of_an_offline_directory_is_repeated_until_it_is_written(capl
     assert reports.written() == 3 and not reports.clock.getDelayedCalls()
 
 
+def test_the_report_of_an_offline_directory_ends_with_the_broker() -> None:
+    reports = Reports()
+    reports.errors += [Refused("/")]
+    reports.reports.report()
+    assert reports.clock.getDelayedCalls()
+    reports.reports.stop()
+    assert not reports.clock.getDelayedCalls()
+    reports.reports.report()
+    assert reports.written() == 0 and not reports.clock.getDelayedCalls()
+
+
 def test_a_lost_connection_is_not_a_missing_node() -> None:
     """`found` has None for a node that does not exist, and for no other error."""
     turns = Turns()

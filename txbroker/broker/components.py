@@ -95,7 +95,7 @@ class Components:
         waiting = self._purgatories = Purgatories.of(environment.reactor)
         connections = self._connections = Connections(broker_id, config, environment, inter_broker)
         # The controller then sends all roles again: by the answers it knows which replicas are offline.
-        reports = LogDirReports(tree, broker_id, environment.reactor, environment.random.random)
+        reports = self._reports = LogDirReports(tree, broker_id, environment.reactor, environment.random.random)
         wiring = EventWiring(actions, waiting.produce, waiting.fetch, waiting.deletes, directory_lost=reports.report, fatal=fatal)
         replicas = self._replicas = ReplicaComponents(
             environment, config, broker_id, tree, image, directories, configs, connections, inter_broker, wiring, self._image_changed,
@@ -213,6 +213,7 @@ class Components:
 
     def stop(self) -> None:
         """Stop all components, and begin to write the last high watermarks."""
+        self._reports.stop()
         self._replicas.stop()
         self._logs.stop()
         self._coordinators.stop()

@@ -28,14 +28,21 @@ class LogDirReports:
         self._clock = clock
         self._chance = chance
         self._due = False
-        self._writing = False
+        self._writing: Deferred[None] | None = None
+        self._stopped = False
 
     def report(self) -> None:
-        """Write a notification; again until it is written."""
+        """Write a notification; again until it is written, or until `stop`."""
         self._due = True
-        if not self._writing:
-            self._writing = True
-            Deferred.fromCoroutine(self._write()).addBoth(self._written)
+        if self._writing is None and not self._stopped:
+            self._writing = writing = Deferred.fromCoroutine(self._write())
+            writing.addBoth(self._written)
+
+    def stop(self) -> None:
+        """Write no more: the controller finds out when the broker ends."""
+        self._stopped = True
+        if self._writing is not None:
+            self._writing.cancel()
 
     async def _write(self) -> None:
         say = warning(log, "cannot report an offline directory to the controller, retrying: %s", TreeError)
@@ -44,4 +51,4 @@ class LogDirReports:
             await retrying(self._report, self._clock, Backoff(self._chance, RETRY_S, RETRY_S_MAX), say)
 
     def _written(self, _: object) -> None:
-        self._writing = False
+        self._writing = None
