@@ -29,10 +29,11 @@ async def retrying(
     final: tuple[type[Exception], ...] = (),
     until_s: float = math.inf,
 ) -> T:
-    """The result of `work`, which is called again after each exception, when `backoff` permits it.
+    """The result of `work`, which is called again after each exception but CancelledError, when `backoff` permits it.
 
-    `say` receives the first failure in succession, the second, the fourth, the eighth and so on. An error of `final` is raised, and so is
-    one after which the next attempt would begin after `until_s` (of the clock). To end the loop cancel the Deferred that runs it.
+    CancelledError is raised at once: to end the loop cancel the Deferred that runs it, or let `work` raise it.
+    Raised are also errors of `final`, and one after which the next attempt would begin after `until_s` (of the clock). `say` receives the
+    first failure in succession, the second, the fourth, the eighth and so on.
 
     The caller reports success to the back-off: work that only begins something has not succeeded yet.
     """

@@ -199,7 +199,7 @@ def test_changes_of_a_time_without_a_session_take_effect(
         assert produce(connection, name, data).error_code == 0
         until(lambda: epoch(client) == 0, "the session has ended")
         until(lambda: get(broker, "/readyz").status == 503, "the broker reports that it is not registered")
-        assert get(broker, "/readyz").body == b"not registered: there is no ZooKeeper session\n"
+        assert get(broker, "/readyz").body == b"not registered: there is no session with the metadata\n"
         assert get(broker, "/healthz").status == 200
         assert produce(connection, name, data).error_code == 0
         client.set(f"/config/topics/{name}", b'{"version":1,"config":{"max.message.bytes":"100"}}')
@@ -448,7 +448,7 @@ def test_a_stop_does_not_wait_for_zookeeper(zookeeper: str, start: Start, tmp_pa
     waiting = Running(RUN, tmp_path, *keys)
     waiting.wait_for("broker id 1 is in use by PLAINTEXT" if registered else "cannot connect to ZooKeeper")
     assert waiting.end(signal.SIGTERM) == 0
-    assert "the start was interrupted while it waited for ZooKeeper" in waiting.written
+    assert "the start was interrupted while it waited for the metadata" in waiting.written
 
 
 @pytest.mark.parametrize(("path", "data", "why"), [
@@ -509,7 +509,7 @@ def test_a_zookeeper_that_lost_its_data_ends_a_broker(server_directory: Path, st
     shutil.rmtree(zookeeper.data)
     zookeeper.start()
     until(lambda: not broker.running, "the broker has ended")
-    assert "and ZooKeeper has no cluster now: restore its data" in broker.log()
+    assert "and the metadata has no cluster now: restore it" in broker.log()
     zookeeper.close()
 
 

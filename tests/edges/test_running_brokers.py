@@ -98,7 +98,7 @@ def test_a_renewal_that_zookeeper_refuses_is_repeated(client: KazooClient, broke
     before = epoch(client)
     client.set_acls("/brokers/ids", READ_ONLY)
     expire(broker, zookeeper)
-    said = "this broker cannot use its new ZooKeeper session yet, retrying: ZooKeeper refuses the operation on node"
+    said = "this broker cannot use its new session with the metadata yet, retrying: ZooKeeper refuses the operation on node"
     until(lambda: said in broker.log(), "the broker says what is refused")
     assert "/brokers/ids/1 (NoAuth)" in broker.log()
     assert stored(broker.address, name) == [0, 1, 2]

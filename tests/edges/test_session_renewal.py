@@ -74,7 +74,8 @@ def test_what_a_broker_does_with_a_new_session_is_repeated(errors: list[Exceptio
     assert not renewals.registered()
     renewals.pass_time()
     assert renewals.registered() and renewals.renewed == [renewals.tree.session]
-    said = [record.getMessage() for record in caplog.records if "cannot use its new ZooKeeper session yet, retrying: " in record.message]
+    line = "cannot use its new session with the metadata yet, retrying: "
+    said = [record.getMessage() for record in caplog.records if line in record.message]
     assert len(said) == (0 if isinstance(errors[0], SessionExpired) else 4 if len(errors) == 10 else 1)
     defects = [record for record in caplog.records if record.levelno >= logging.ERROR]
     assert len(defects) == isinstance(errors[0], KeyError), "only a defect is an error with a traceback"
@@ -88,7 +89,7 @@ def test_a_session_that_cannot_be_opened_is_opened_later(errors: list[Exception]
     renewals.pass_time()
     assert renewals.registered()
     if not isinstance(errors[0], SessionExpired):
-        assert "cannot open a ZooKeeper session, retrying: " in caplog.text
+        assert "cannot open a session with the metadata, retrying: " in caplog.text
 
 
 def test_a_session_that_ends_during_its_renewal_is_followed_by_another_one(caplog: pytest.LogCaptureFixture) -> None:

@@ -49,7 +49,7 @@ class Membership:
 
     def why_outside(self) -> str | None:
         """Why other brokers do not know this one now; None if they do."""
-        return None if self._is_registered else "not registered: there is no ZooKeeper session"
+        return None if self._is_registered else "not registered: there is no session with the metadata"
 
     async def begin(self, tree: Tree) -> None:
         """Register, and run for election; StartError."""
@@ -57,14 +57,14 @@ class Membership:
             await self._register(tree)
             await self._controller.start()
         except SessionExpired as error:
-            raise StartError("the ZooKeeper session ended before this broker was registered: start it again") from error
+            raise StartError("the session with the metadata ended before this broker was registered: start it again") from error
 
     async def renew(self, tree: Tree) -> None:
         """The same in the next session; StartError if this broker cannot be in the cluster any more."""
         found = await broker_ids.stored_cluster_id(tree)
         if found != self._identity.cluster_id:
             has = "no cluster" if found is None else f"cluster {found}"
-            raise StartError(f"this broker belongs to cluster {self._identity.cluster_id}, and ZooKeeper has {has} now: restore its data")
+            raise StartError(f"this broker belongs to cluster {self._identity.cluster_id}, and the metadata has {has} now: restore it")
         await self._register(tree)
         self._controller.renew(tree)
         await self._topics.renew()

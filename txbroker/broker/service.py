@@ -129,7 +129,7 @@ class Broker:
             raise
 
     async def _interruptible(self, work: Awaitable[T]) -> T:
-        """Work that may wait for ZooKeeper; StartInterrupted."""
+        """Work that may wait for the metadata; StartInterrupted."""
         if not is_clustered(self._config):
             return await work
 
@@ -140,7 +140,7 @@ class Broker:
         try:
             result: T = await self._waiting
         except CancelledError as error:
-            raise StartInterrupted("the start was interrupted while it waited for ZooKeeper") from error
+            raise StartInterrupted("the start was interrupted while it waited for the metadata") from error
         return result
 
     async def _stop(self) -> None:

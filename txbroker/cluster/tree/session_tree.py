@@ -81,10 +81,10 @@ class SessionTree:
             self._renewing = Deferred.fromCoroutine(self._renew()).addErrback(_cancelled)
 
     async def _renew(self) -> None:
-        session = await self._repeated(self._open_next, "cannot open a ZooKeeper session, retrying: %s")
+        session = await self._repeated(self._open_next, "cannot open a session with the metadata, retrying: %s")
         self.session = session
         session.on_expired(self._session_expired)
-        await self._repeated(lambda: self._renewed(session), "this broker cannot use its new ZooKeeper session yet, retrying: %s")
+        await self._repeated(lambda: self._renewed(session), "this broker cannot use its new session with the metadata yet, retrying: %s")
 
     async def _repeated(self, work: Callable[[], Awaitable[T]], line: str) -> T:
         say = warning(log, line, StartError, TreeError)
