@@ -284,8 +284,9 @@ def test_files_that_retention_has_removed_before_their_sync_are_no_error() -> No
     assert broker.directories.online() == broker.paths
 
 
-def test_no_directory_is_synced_in_the_reactor_thread_at_the_end_of_a_move() -> None:
-    broker = started(MemoryDisk(), 2)
+@pytest.mark.parametrize("flush_messages", [1, 2**63 - 1])
+def test_nothing_is_synced_in_the_reactor_thread_at_the_end_of_a_move(flush_messages: int) -> None:
+    broker = started(MemoryDisk(), 2, flush_messages=flush_messages)
     log = broker.create(T0)
     append(log, b"x")
     target = next(path for path in broker.paths if not log.directory.startswith(path))
@@ -295,6 +296,7 @@ def test_no_directory_is_synced_in_the_reactor_thread_at_the_end_of_a_move() -> 
         job = broker.worker.waiting.pop(0)
         job.work()
         worked = len(broker.disk.paths("sync"))
+        append(log, b"copied by the thread of the logs")
         if job.done is not None:
             job.done()
         assert len(broker.disk.paths("sync")) == worked >= syncs

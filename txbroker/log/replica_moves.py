@@ -184,7 +184,7 @@ class Move:
             end = first_offset_of(read_header(data))
             copy.truncate_fully_at(end, now_ms=self._now_ms)
         copy.append_replicated(memoryview(data), now_ms=self._now_ms)
-        if copy.flush_due:
+        if copy.flush_due and self._busy:  # in a worker; what the logs' thread appends is synced once the copy is in use
             copy.flush()
         if copy.log_end_offset == end:
             raise CorruptRecords(f"no whole batch could be read at offset {end}")
