@@ -9,12 +9,14 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.errors import CommitFailedError
 from kafka.structs import OffsetAndMetadata
 
 from tests.cli.commands import fill, on_terminal, run
 from tests.cli.test_doctor import bad, create, doctor, one
 from tests.support.cluster import Cluster
 from tests.support.server import Server
+from tests.support.waiting import PATIENCE_S, until
 from txbroker.cli.doctor.group_lag import Sample, judge
 
 SOON = ("--interval", "1")
@@ -71,10 +73,15 @@ def members(broker: Server, topic: str, *groups: str) -> Iterator[list[KafkaCons
         KafkaConsumer(topic, group_id=group, bootstrap_servers=broker.address, enable_auto_commit=False, auto_offset_reset="earliest")
         for group in groups
     ]
-    try:
+
+    def joined() -> bool:
+        """All are polled together: one whose session timed out while another one joined joins again."""
         for consumer in consumers:
-            while not consumer.assignment():
-                consumer.poll(100)
+            consumer.poll(100)
+        return all(consumer.assignment() for consumer in consumers)
+
+    try:
+        until(joined, "each member has the partition")
         yield consumers
     finally:
         for consumer in consumers:
@@ -82,7 +89,17 @@ def members(broker: Server, topic: str, *groups: str) -> Iterator[list[KafkaCons
 
 
 def commit(consumer: KafkaConsumer, topic: str, offset: int) -> None:
-    consumer.commit({TopicPartition(topic, 0): OffsetAndMetadata(offset, "", -1)})
+    """Commit an offset. A member whose session timed out, as on a machine that is loaded, joins again first."""
+
+    def committed() -> bool:
+        try:
+            consumer.commit({TopicPartition(topic, 0): OffsetAndMetadata(offset, "", -1)}, timeout_ms=PATIENCE_S * 1000)
+        except CommitFailedError:
+            consumer.poll(100)
+            return False
+        return True
+
+    until(committed, f"offset {offset} is committed")
 
 
 def with_one_second(text: str) -> str:
