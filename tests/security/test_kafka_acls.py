@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 from kafka.protocol.metadata import MetadataRequest
 
+from tests.support.acls import ADMIN, ALL, ALLOW, ANYONE, CLUSTER, CLUSTER_ACTION, DENY, LITERAL, OPEN, OTHER, TOPIC, Acl, create_acls
 from tests.support.broker import BrokerProcess
 from tests.support.cache import KAFKA_NEW, KAFKA_OLD
 from tests.support.java import ToolFailed, run
@@ -17,10 +18,7 @@ from tests.support.raw_log import batch, produce_request
 from tests.support.records import numbered
 from tests.support.server import Server
 
-AUTHORIZER = {"authorizer.class.name": "kafka.security.authorizer.AclAuthorizer"}
-OPEN = {**AUTHORIZER, "allow.everyone.if.no.acl.found": "true"}
 RELEASES = pytest.mark.parametrize("release", [KAFKA_OLD, KAFKA_NEW])
-ADMIN, OTHER = "127.0.0.1", "127.0.0.9"
 TOPIC_AUTHORIZATION_FAILED = 29
 
 
@@ -92,7 +90,9 @@ def test_the_tool_adds_lists_and_removes(start_broker: Callable[..., Server], re
 
 
 def test_without_rights_the_tool_and_clients_say_why(start_broker: Callable[..., Server]) -> None:
-    server = start_broker(AUTHORIZER)
+    server = start_broker(OPEN)
+    brokers = Acl(CLUSTER, "kafka-cluster", LITERAL, ANYONE, "*", CLUSTER_ACTION, ALLOW)  # nothing else of the cluster is allowed
+    create_acls(server.address, [Acl(TOPIC, "t", LITERAL, ANYONE, "*", ALL, DENY), brokers])
     with pytest.raises(ToolFailed, match="ClusterAuthorizationException"):
         run("kafka-acls", "--bootstrap-server", server.address, "--list", release=KAFKA_NEW)
     with pytest.raises(ToolFailed, match="TopicAuthorizationException"):
