@@ -32,6 +32,7 @@ from bench.process_tree import CpuMeter, rss_mb
 _SIZE = struct.Struct(">i")
 _BUFFER_BYTES = 1 << 20
 _CONNECT_S = 10.0
+_FIRST_ANSWER_S = 60.0  # a short measurement on a busy machine lasts until it has one answer, at most so much longer
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,10 @@ class Result:
     cpu_us_per_answer: float | None = None
     cpu_share: float | None = None
     rss_mb: float | None = None
+
+
+class NoAnswers(Exception):
+    """The broker has answered nothing."""
 
 
 class _Client:
@@ -162,6 +167,8 @@ def _work(load: Load, numbers: Sequence[int], pipe: Pipe) -> None:
     for client in clients.values():
         client.latencies.clear()
     _serve(poll, clients, view, start + load.seconds)
+    while _sums(clients)[0] == before[0] and time.perf_counter() < start + load.seconds + _FIRST_ANSWER_S:
+        _serve(poll, clients, view, time.perf_counter() + 0.1)
     seconds = time.perf_counter() - start
     share = (time.process_time() - cpu) / seconds
     after = _sums(clients)
@@ -208,7 +215,9 @@ def run(load: Load, *pids: int) -> Result:
     for worker in workers:
         worker.join()
     answers, bytes_in, bytes_out, generator_share = (sum(rates) for rates in zip(*(outcome[0] for outcome in outcomes), strict=True))
-    latencies = sorted(latency for outcome in outcomes for latency in outcome[1]) or [0.0]
+    latencies = sorted(latency for outcome in outcomes for latency in outcome[1])
+    if not latencies:
+        raise NoAnswers(f"no request was answered in {load.seconds + _FIRST_ANSWER_S:.0f} s")
     return Result(
         answers_per_s=round(answers, 1),
         bytes_in_per_s=round(bytes_in),
@@ -216,7 +225,7 @@ def run(load: Load, *pids: int) -> Result:
         p50_ms=round(latencies[len(latencies) // 2] * 1e3, 3),
         p99_ms=round(latencies[len(latencies) * 99 // 100] * 1e3, 3),
         generator_share=round(generator_share, 2),
-        cpu_us_per_answer=round(share / answers * 1e6, 2) if share is not None and answers else None,
+        cpu_us_per_answer=round(share / answers * 1e6, 2) if share is not None else None,
         cpu_share=round(share, 3) if share is not None else None,
         rss_mb=round(sum(map(rss_mb, pids)), 1) if pids else None,
     )
