@@ -21,11 +21,10 @@ from txbroker.api.encoded.response_frame import Part
 from txbroker.api.request_context import Session
 from txbroker.errors import StorageError
 from txbroker.log.region import Region
-from txbroker.transport.interfaces import FrameProtocol
+from txbroker.transport.interfaces import FRAME_BYTES_MIN, FrameProtocol
 from txbroker.transport.limits import Limits
 
 SIZE = Struct(">i")
-FRAME_BYTES_MIN = 8
 FULL_CHANCE = 0.02  # a response with file regions waits for room in the socket
 FULL_S = 0.05
 
@@ -140,12 +139,18 @@ class ServerTransport:
         self._input = bytearray()
         self._advancing = False
         self._delayed: list[Part] | None = None  # waits for room in the socket
+        self._frame_bytes_min, self._frame_bytes_max = FRAME_BYTES_MIN, ports.request_bytes_max
         protocol.makeConnection(self)
         end.own(lambda data: ports.turn(lambda: self._received(data)), self._lost)
 
     def flush(self) -> None:
         """See `FrameTransport`."""
         self._ports.flush(self)
+
+    def limit_frames(self, high: int | None, low: int = FRAME_BYTES_MIN) -> None:
+        """See `FrameTransport`."""
+        size_max = self._ports.request_bytes_max
+        self._frame_bytes_min, self._frame_bytes_max = low, size_max if high is None else min(high, size_max)
 
     def loseConnection(self) -> None:
         """See `FrameTransport`."""
@@ -179,8 +184,8 @@ class ServerTransport:
         taken, position, received, protocol = False, 0, self._input, self._protocol
         while len(received) - position >= 4 and not protocol.full and not self.disconnecting:
             (size,) = SIZE.unpack_from(received, position)
-            if not FRAME_BYTES_MIN <= size <= self._ports.request_bytes_max:
-                protocol.bad_size(size, self._ports.request_bytes_max)
+            if not self._frame_bytes_min <= size <= self._frame_bytes_max:
+                protocol.bad_size(size, self._frame_bytes_max)
                 break
             frame_end = position + 4 + size
             if frame_end > len(received):

@@ -19,8 +19,9 @@ _HEAD = """\
 # Protocol
 
 This page is generated from the handlers of requests. `ApiVersions` advertises these keys and versions, but for those that are marked as
-not advertised, and those that only a broker of a cluster (`zookeeper.connect`) serves; `txbroker broker-api-versions` prints what a
-running broker advertises. Some APIs are answered with an error only, so that clients that require them fail at once and with a reason.
+not advertised, or only on listeners with SASL, and those that only a broker of a cluster (`zookeeper.connect`) serves;
+`txbroker broker-api-versions` prints what a running broker advertises. Some APIs are answered with an error only, so that clients that
+require them fail at once and with a reason.
 
 """
 _TITLES = ("Behaviour", "Version notes")
@@ -39,6 +40,7 @@ class Served(NamedTuple):
     versions: VersionRange
     module: ModuleType
     advertised: bool
+    for_login: bool
     in_cluster: bool
 
 
@@ -54,6 +56,7 @@ def served() -> Mapping[int, Served]:
                     getattr(value, "versions", request.versions),
                     module,
                     getattr(value, "advertised", True),
+                    getattr(value, "for_login", False),
                     getattr(value, "in_cluster", False),
                 )
     return dict(sorted(found.items()))
@@ -73,7 +76,7 @@ def protocol_page() -> str:
     for key, api in apis.items():
         link = f"[{api_name(api.request)}](#{_anchor(api.module)})"
         versions = f"{api.versions}, in a cluster" if api.in_cluster else str(api.versions)
-        versions += "" if api.advertised else ", not advertised"
+        versions += "" if api.advertised else ", on listeners with SASL" if api.for_login else ", not advertised"
         rows.append([str(key), link, versions, str(api.request.versions)])
     page = _HEAD + table(("key", "API", "versions served", "versions in Kafka"), rows)
     for module in dict.fromkeys(api.module for api in apis.values()):

@@ -326,6 +326,12 @@ def _describe_user_scram_credentials(entities: Entities, version: int) -> dict[s
     return {"users": [{"name": entities.group}]}
 
 
+@_of(admin.AlterUserScramCredentialsRequest)
+def _alter_user_scram_credentials(entities: Entities, version: int) -> dict[str, Any]:
+    user = {"name": fresh("user"), "mechanism": 1, "iterations": 4096, "salt": b"salt", "salted_password": b"salted"}
+    return {"deletions": [], "upsertions": [user]}
+
+
 @_of(admin.DescribeClusterRequest)
 def _describe_cluster(entities: Entities, version: int) -> dict[str, Any]:
     return {"include_cluster_authorized_operations": True, "endpoint_type": 1}

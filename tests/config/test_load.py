@@ -121,8 +121,13 @@ def test_errors_do_not_contain_secrets() -> None:
         ("listener.name.a.max.connections=1\nlistener.name.b.log.dirs=/x",
          "listener.name.a.max.connections (server.properties:1), listener.name.b.log.dirs (server.properties:2) "
          "are ignored: not a key that single listeners can have"),
-        ("listener.name.a.b.sasl.login.class=x",
-         "server.properties:1: listener.name.a.b.sasl.login.class is accepted, but has no effect on this broker"),
+        ("listener.name.a.b.sasl.kerberos.service.name=x",
+         "server.properties:1: listener.name.a.b.sasl.kerberos.service.name is accepted, but has no effect on this broker"),
+        ("sasl.jaas.config=x",
+         "server.properties:1: sasl.jaas.config is ignored: a broker reads listener.name.<listener>.<mechanism>.sasl.jaas.config, "
+         "with names in lower case"),
+        ("listener.name.a.sasl.jaas.config=x", "server.properties:1: listener.name.a.sasl.jaas.config is ignored: a broker reads "
+         "listener.name.<listener>.<mechanism>.sasl.jaas.config, with names in lower case"),
     ],
 )
 def test_unknown_keys_and_keys_without_effect_give_warnings(text: str, warning: str) -> None:

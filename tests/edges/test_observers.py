@@ -20,6 +20,7 @@ from txbroker.cluster.tree.memory import MemoryTrees
 from txbroker.cluster.tree.operations import found
 from txbroker.config.resolve import BrokerConfig
 from txbroker.retrying import call_each
+from txbroker.security.scram_credentials import ScramCredentials
 
 
 def test_one_that_fails_does_not_stop_the_others(caplog: pytest.LogCaptureFixture) -> None:
@@ -39,7 +40,7 @@ def test_a_topic_that_cannot_be_reconfigured_does_not_keep_a_brokers_change_from
         reconfigured.append(topic)
 
     config = BrokerConfig({})
-    dynamic = DynamicConfigs(config, ClientQuotas(Clock(), sample_count=11, sample_s=1))
+    dynamic = DynamicConfigs(config, ClientQuotas(Clock(), sample_count=11, sample_s=1), ScramCredentials())
     dynamic.wire(reconfigure, lambda: ("bad", "good"), lambda: reconfigured.append("broker"))
     with pytest.raises(KeyError):
         dynamic(node_paths.ALL_BROKERS, {"log.retention.ms": "1000"})

@@ -11,6 +11,7 @@ from txbroker.config.broker_keys import BROKER_KEYS
 from txbroker.config.origins import HIDDEN
 from txbroker.names import amount
 from txbroker.security.acl_model import AclBinding
+from txbroker.wire.scram import HASHES
 
 log = logging.getLogger("txbroker.admin")
 
@@ -65,7 +66,7 @@ def _shown(key: str, value: str | None, entity: Entity | None) -> str:
         return NOT_SET
     known = BROKER_KEYS.get(key)
     # An unknown key of a broker may be a secret of a plugin, as in Kafka.
-    secret = known.sensitive if known is not None else entity is not None and entity.type == BROKER_TYPE
+    secret = known.sensitive if known is not None else key in HASHES or (entity is not None and entity.type == BROKER_TYPE)
     return HIDDEN if secret else value[:TEXT_MAX]
 
 

@@ -49,9 +49,10 @@ class ApiVersionsHandler:
 
     def __init__(
         self,
-        ranges: Callable[[], Mapping[int, VersionRange]],
+        ranges: Callable[[bool], Mapping[int, VersionRange]],
         transaction_version: Callable[[], FinalizedLevel] = lambda: FinalizedLevel(0, -1),
     ) -> None:
+        """`ranges`: what is served on a listener with SASL, or on another."""
         self._ranges = ranges
         self._transaction_version = transaction_version
 
@@ -62,7 +63,8 @@ class ApiVersionsHandler:
                 raise BrokerError(ErrorCode.INVALID_REQUEST, "client software name or version has characters that are not allowed")
             context.session.software = " ".join(named)[:SOFTWARE_CHARACTERS_MAX]
         level, epoch = self._transaction_version()
-        keys = [ApiVersion(api_key=key, min_version=r.low, max_version=r.high) for key, r in self._ranges().items()]
+        served = self._ranges(context.session.login is not None)
+        keys = [ApiVersion(api_key=key, min_version=r.low, max_version=r.high) for key, r in served.items()]
         return ApiVersionsResponse(
             error_code=ErrorCode.NONE,
             api_keys=keys,

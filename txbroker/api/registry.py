@@ -6,6 +6,7 @@ A handler is an object with
     __call__(request, context)      -> Response | Frame | CachedResponse | None; a Deferred or ParkedRequest of it
     versions: VersionRange          optional: a range narrower than the schema's
     advertised: bool                optional: False for an API that is answered, but not listed by ApiVersions
+    for_login: bool                 optional: True for an API that is listed on listeners with SASL, though it is not advertised elsewhere
     in_cluster: bool                optional: True for an API that only a broker of a cluster serves (for the documentation)
     overlaps: bool                  optional, False: whether it may be called while earlier requests of its connection are in flight
                                     (txbroker.connection says when that is safe)
@@ -188,10 +189,13 @@ class Registry:
         """The name of an API that is served."""
         return api_name(self._handlers[api_key][0].request)
 
-    def ranges(self) -> dict[int, VersionRange]:
-        """What ApiVersions advertises: API key to versions, by ascending key."""
-        handlers = sorted(self._handlers.items())
-        return {key: versions for key, (handler, versions) in handlers if getattr(handler, "advertised", True)}
+    def ranges(self, with_login: bool = False) -> dict[int, VersionRange]:
+        """What ApiVersions advertises: API key to versions, by ascending key. `with_login`: on a listener with SASL."""
+        found = {}
+        for key, (handler, versions) in sorted(self._handlers.items()):
+            if getattr(handler, "advertised", True) or (with_login and getattr(handler, "for_login", False)):
+                found[key] = versions
+        return found
 
     def _resolve(self, api_key: int, api_version: int) -> Route:
         if api_key not in self._handlers:

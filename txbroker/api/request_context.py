@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from txbroker.api.resources import CLUSTER_NAME, AclOperation, AclResource
 from txbroker.security.principals import ANONYMOUS
+from txbroker.security.sasl_login import SaslLogin
 
 
 class Session:
@@ -11,10 +12,10 @@ class Session:
 
     `peer_host`/`peer_port` and `local_host`/`local_port` are the two ends as the socket reports them; the local end is the address that
     the client has connected to, also if the listener is bound to a wildcard. `principal` is Kafka's "Type:name". `software` is the name
-    and version of the client's library, once it has sent them (ApiVersions v3, KIP-511), and empty before.
+    and version of the client's library, once it has sent them (ApiVersions v3, KIP-511), and empty before. `login`: None without SASL.
     """
 
-    __slots__ = ("listener", "local_host", "local_port", "number", "peer_host", "peer_port", "principal", "software")
+    __slots__ = ("listener", "local_host", "local_port", "login", "number", "peer_host", "peer_port", "principal", "software")
 
     def __init__(
         self,
@@ -35,6 +36,7 @@ class Session:
         self.number = number
         self.principal = principal
         self.software = ""
+        self.login: SaslLogin | None = None
 
     @property
     def connection_id(self) -> str:

@@ -1,7 +1,7 @@
 """DescribeUserScramCredentials (key 50, KIP-554): which users have SCRAM credentials.
 
-txbroker has no SASL and changes no credentials. Brokers of Apache Kafka in the same cluster may have stored some in the users' nodes, and
-Kafka's `kafka-configs` asks for them whenever it describes users.
+Kafka's `kafka-configs` asks for them whenever it describes users. As in Kafka a request with `users` null is one for all users, and so is
+its answer when it is denied, which Kafka fails to send.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from txbroker.api.resources import AclOperation, on_cluster
 from txbroker.client_quotas.entities import decoded, entity_of
 from txbroker.cluster.config_store import ConfigAdmin
 from txbroker.errors import BrokerError, ErrorCode
+from txbroker.security.scram_credentials import MECHANISM_CODES
 from txbroker.wire.messages.describe_user_scram_credentials import (
     CredentialInfo,
     DescribeUserScramCredentialsRequest,
@@ -23,8 +24,6 @@ from txbroker.wire.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsResult,
 )
 from txbroker.wire.schema import Request
-
-MECHANISMS = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
 
 
 class DescribeUserScramCredentialsHandler:
@@ -49,7 +48,7 @@ class DescribeUserScramCredentialsHandler:
                 name, credentials = decoded(entity.user), _credentials(properties)
                 if name is not None and credentials:
                     known[name] = credentials
-        named = Counter(known if not request.users else [user.name for user in request.users])
+        named = Counter([user.name for user in request.users] if request.users else list(known))
         results = [_result(name, count, known.get(name, [])) for name, count in named.items()]
         return DescribeUserScramCredentialsResponse(throttle_time_ms=0, error_code=ErrorCode.NONE, error_message=None, results=results)
 
@@ -62,7 +61,7 @@ class DescribeUserScramCredentialsHandler:
 
 def _credentials(properties: Mapping[str, str]) -> list[CredentialInfo]:
     found = []
-    for name, mechanism in MECHANISMS.items():
+    for name, mechanism in MECHANISM_CODES.items():
         fields = dict(field.partition("=")[::2] for field in properties.get(name, "").split(","))
         iterations = fields.get("iterations", "")
         if iterations.isascii() and iterations.isdecimal() and len(iterations) < 10:

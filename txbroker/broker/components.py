@@ -132,6 +132,7 @@ class Components:
                 sessions=replicas.sessions,
                 maintenance=logs.on_demand,
                 reread_topic=configs.reread_topic,
+                reread_client=configs.reread_client,
                 produce=waiting.produce,
                 fetch=waiting.fetch,
                 deletes=waiting.deletes,
@@ -227,7 +228,12 @@ class Components:
             _logged(first_topics.make(self.topic_admin, topics), "cannot create the topics of KAFKA_CREATE_TOPICS")
 
     def metric_sources(
-        self, listening: Listening, directories: LogDirectories, controller: Controller, zookeeper: SessionCounts | None
+        self,
+        listening: Listening,
+        directories: LogDirectories,
+        controller: Controller,
+        zookeeper: SessionCounts | None,
+        logins: Callable[[], Mapping[tuple[str, str, str], int]],
     ) -> MetricSources:
         """The components that metrics read."""
         from txbroker.metrics.sources import MetricSources
@@ -254,6 +260,7 @@ class Components:
             zookeeper=zookeeper,
             failover=None if self._replicas.watch is None else self._replicas.watch.counts,
             takeovers=lambda: controller.takeovers,
+            logins=logins,
         )
 
     def _own_controller(self) -> Controller:

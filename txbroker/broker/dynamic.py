@@ -9,14 +9,16 @@ from txbroker.client_quotas.quotas import ClientQuotas
 from txbroker.cluster import node_paths
 from txbroker.cluster.node_paths import Entity
 from txbroker.config.resolve import BrokerConfig
+from txbroker.security.scram_credentials import ScramCredentials
 
 
 class DynamicConfigs:
     """The observer of a ConfigWatcher, and the owner of `BrokerConfig`'s dynamic part."""
 
-    def __init__(self, config: BrokerConfig, quotas: ClientQuotas) -> None:
+    def __init__(self, config: BrokerConfig, quotas: ClientQuotas, credentials: ScramCredentials) -> None:
         self._config = config
         self._quotas = quotas
+        self._credentials = credentials
         self._broker: Mapping[str, str] = {}
         self._default: Mapping[str, str] = {}
         self._reconfigure: Callable[[str], None] = lambda topic: None
@@ -41,6 +43,7 @@ class DynamicConfigs:
             return
         if entity.type in (node_paths.CLIENT_TYPE, node_paths.USER_TYPE):
             self._quotas.configure(entity, properties)
+            self._credentials.configure(entity, properties)
             return
         if entity == node_paths.ALL_BROKERS:
             self._default = properties

@@ -9,6 +9,7 @@ from twisted.internet.defer import Deferred
 
 from txbroker.api.acls import CreateAclsHandler, DeleteAclsHandler, DescribeAclsHandler
 from txbroker.api.alter_configs import AlterConfigsHandler, IncrementalAlterConfigsHandler
+from txbroker.api.alter_scram_credentials import AlterUserScramCredentialsHandler
 from txbroker.api.api_versions import ApiVersionsHandler, FinalizedLevel
 from txbroker.api.authorization import Authorizer
 from txbroker.api.client_quotas import AlterClientQuotasHandler, DescribeClientQuotasHandler
@@ -41,6 +42,7 @@ from txbroker.api.offset_for_leader_epoch import OffsetForLeaderEpochHandler
 from txbroker.api.partition_reassignments import AlterPartitionReassignmentsHandler, ListPartitionReassignmentsHandler
 from txbroker.api.produce import ProduceHandler
 from txbroker.api.registry import Registry
+from txbroker.api.sasl_authenticate import SaslAuthenticateHandler
 from txbroker.api.sasl_handshake import SaslHandshakeHandler
 from txbroker.api.scram_credentials import DescribeUserScramCredentialsHandler
 from txbroker.api.topic_creation import TopicCreation
@@ -54,6 +56,7 @@ from txbroker.client_quotas.quotas import ClientQuotas
 from txbroker.cluster.config_store import ConfigAdmin
 from txbroker.cluster.image import ClusterImage
 from txbroker.cluster.node_data import ProducerIdBlock
+from txbroker.cluster.node_paths import Entity
 from txbroker.cluster.own_broker import OwnBroker
 from txbroker.cluster.replicas import Replicas
 from txbroker.cluster.replication_quota import ReplicationQuota
@@ -92,6 +95,7 @@ class HandlerDependencies:
     sessions: FetchSessions
     maintenance: LogMaintenance
     reread_topic: Callable[[str], Deferred[None]]
+    reread_client: Callable[[Entity], Deferred[None]]
     produce: Purgatory
     fetch: Purgatory
     deletes: Purgatory
@@ -162,6 +166,7 @@ def build_registry(parts: HandlerDependencies, clock: Callable[[], float] | None
         DescribeClientQuotasHandler(p.config_admin),
         AlterClientQuotasHandler(p.config_admin),
         DescribeUserScramCredentialsHandler(p.config_admin),
+        AlterUserScramCredentialsHandler(p.config_admin, check_controller, p.reread_client),
         DescribeClusterHandler(p.image, p.endpoints, p.cluster_id),
         DescribeTopicPartitionsHandler(p.image, p.endpoints, p.config.int("max.request.partition.size.limit")),
         DescribeLogDirsHandler(p.directories, p.replicas),
@@ -172,6 +177,7 @@ def build_registry(parts: HandlerDependencies, clock: Callable[[], float] | None
         CreateAclsHandler(p.acls),
         DeleteAclsHandler(p.acls),
         SaslHandshakeHandler(),
+        SaslAuthenticateHandler(),
         ConsumerGroupHeartbeatHandler(),
     ):
         registry.register(handler)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from twisted.internet.defer import CancelledError, Deferred, succeed
@@ -24,6 +25,7 @@ from txbroker.broker.identity import BrokerIdentity, identify, is_clustered, ope
 from txbroker.broker.leaving import leave_cluster
 from txbroker.broker.listening import Listening
 from txbroker.broker.membership import Membership
+from txbroker.broker.sasl_listeners import SaslListeners
 from txbroker.broker.status import Phase, Status
 from txbroker.client_quotas.quotas import ClientQuotas
 from txbroker.cluster import node_paths
@@ -36,7 +38,6 @@ from txbroker.config.environment import FirstTopic
 from txbroker.config.listeners import parse_listeners
 from txbroker.config.resolve import BrokerConfig
 from txbroker.config.topics import topic_settings
-from txbroker.connection.protocol import Connection
 from txbroker.errors import StartError, StartInterrupted
 from txbroker.log.directories import LogDirectories
 from txbroker.log.loading import Progress
@@ -174,7 +175,8 @@ class Broker:
         quotas = ClientQuotas(
             environment.reactor, sample_count=config.int("quota.window.num"), sample_s=config.int("quota.window.size.seconds")
         )
-        dynamic = DynamicConfigs(config, quotas)
+        sasl = SaslListeners(config, environment, self._listeners.bound)
+        dynamic = DynamicConfigs(config, quotas, sasl.credentials)
         configs = ConfigWatcher(tree, identity.broker_id, dynamic, environment.reactor, environment.random.random)
         await configs.start()
         access = Access(environment, config, tree)
@@ -205,7 +207,7 @@ class Broker:
         )
         self._on_stop("listeners", lambda: Deferred.fromCoroutine(listening.close()))
         listening.ports.file_gone(directories.check_file)
-        listening.bind(lambda listener: Connection(components.registry))
+        listening.bind(partial(sasl.connection, components.registry))
         self.bound = listening.bound
         self._on_stop("components", components.stop)
         components.start()
@@ -220,7 +222,7 @@ class Broker:
         listening.accept()
         if metrics is not None:
             counts = tree.counts if isinstance(tree, SessionTree) else None
-            metrics.add(components.metric_sources(listening, directories, controller, counts))
+            metrics.add(components.metric_sources(listening, directories, controller, counts, sasl.counts))
         self._status.phase = Phase.RUNNING
         components.make_topics(self._first_topics)
 

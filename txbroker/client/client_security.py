@@ -8,21 +8,21 @@ Supported: `security.protocol` SSL, SASL_PLAINTEXT and SASL_SSL; trust and key s
 from __future__ import annotations
 
 import base64
-import hashlib
 import hmac
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from txbroker.client.client_errors import ConnectionFailed, RequestFailed
 from txbroker.config.jaas import InvalidJaas, parse_jaas
+from txbroker.wire import scram
 from txbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from txbroker.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from txbroker.wire.schema import Request
+from txbroker.wire.scram import HASHES, ITERATIONS_MIN
 
 PROTOCOLS = {"PLAINTEXT": (False, False), "SSL": (True, False), "SASL_PLAINTEXT": (False, True), "SASL_SSL": (True, True)}
 PLAIN = "PLAIN"
-HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
-ITERATIONS_MIN, ITERATIONS_MAX = 4096, 1_000_000  # Kafka's minimum; the broker chooses
+ITERATIONS_MAX = 1_000_000  # the broker chooses
 _OTHER_CODE = ("ssl.engine.factory.class", "sasl.login.class", "sasl.login.callback.handler.class", "sasl.client.callback.handler.class")
 _INLINE = ("ssl.truststore.certificates", "ssl.keystore.certificate.chain", "ssl.keystore.key")
 
@@ -126,8 +126,8 @@ def authenticate(call: Callable[[Request], Any], sasl: Sasl, nonce: str) -> None
     if sasl.mechanism == PLAIN:
         send(f"\0{sasl.user}\0{sasl.password}")
         return
-    scram = Scram(sasl, nonce)
-    scram.check(send(scram.final(send(scram.first))))
+    messages = Scram(sasl, nonce)
+    messages.check(send(messages.final(send(messages.first))))
 
 
 class Scram:
@@ -150,13 +150,12 @@ class Scram:
             raise ConnectionFailed("the broker sent a malformed SCRAM message; check sasl.mechanism") from None
         if not nonce.startswith(self._nonce) or not ITERATIONS_MIN <= iterations <= ITERATIONS_MAX:
             raise ConnectionFailed(f"the broker sent a SCRAM message with another nonce, or {iterations} iterations; this is not safe")
-        salted = hashlib.pbkdf2_hmac(self._hash, self._password.encode(), salt, iterations)
-        client_key = self._hmac(salted, b"Client Key")
+        salted = scram.salted_password(self._hash, self._password, salt, iterations)
+        client_key = scram.client_key(self._hash, salted)
         without_proof = f"c=biws,r={nonce}"
         signed = ",".join((self._bare, answer, without_proof)).encode()
-        signature = self._hmac(hashlib.new(self._hash, client_key).digest(), signed)
-        proof = bytes(one ^ other for one, other in zip(client_key, signature, strict=True))
-        self._signature = self._hmac(self._hmac(salted, b"Server Key"), signed)
+        proof = scram.exclusive_or(client_key, scram.signature(self._hash, scram.stored_key(self._hash, client_key), signed))
+        self._signature = scram.signature(self._hash, scram.server_key(self._hash, salted), signed)
         return f"{without_proof},p={base64.b64encode(proof).decode()}"
 
     def check(self, answer: str) -> None:
@@ -164,6 +163,3 @@ class Scram:
         expected = f"v={base64.b64encode(self._signature).decode()}"
         if not hmac.compare_digest(answer.split(",")[0].encode(), expected.encode()):
             raise ConnectionFailed("the broker could not prove that it knows the user's password; check the address")
-
-    def _hmac(self, key: bytes, content: bytes) -> bytes:
-        return hmac.digest(key, content, self._hash)

@@ -44,8 +44,13 @@ def entity_of(node: Entity) -> QuotaEntity | None:
 
 @lru_cache(maxsize=1000)
 def encoded(name: str) -> str:
-    """A user or client id as in the names of nodes."""
-    return quote(name[:NAME_LENGTH_MAX], safe="").replace("~", "%7E")
+    """A user or client id with quotas as in the names of nodes."""
+    return sanitized(name[:NAME_LENGTH_MAX])
+
+
+def sanitized(name: str) -> str:
+    """A name as in the names of nodes (Kafka's Sanitizer)."""
+    return quote(name, safe="").replace("~", "%7E")
 
 
 def decoded(name: str) -> str | None:

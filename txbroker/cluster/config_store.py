@@ -206,6 +206,10 @@ class ConfigWatcher:
         """Pass a loaded topic's current configuration to the observer, so that a change made here takes effect before its watch fires."""
         return for_admin(self._notify(topic_entity(name)))
 
+    def reread_client(self, entity: Entity) -> Deferred[None]:
+        """The same for a user or client."""
+        return for_admin(self._notify(entity))
+
     def forget_topic(self, name: str) -> None:
         """Stop watching the topic: it has no log here any longer."""
         self._topics.pop(name, None)

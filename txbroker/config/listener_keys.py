@@ -42,3 +42,11 @@ def listener_base(name: str) -> str:
             return rest
         _, dot, rest = rest.partition(".")
     return ""
+
+
+def is_ignored_jaas(name: str) -> bool:
+    """Whether this is a login configuration without listener and mechanism, which brokers ignore."""
+    if not name.endswith("sasl.jaas.config"):
+        return False
+    named = name.removeprefix(LISTENER_PREFIX).removesuffix("sasl.jaas.config")
+    return not name.startswith(LISTENER_PREFIX) or named.count(".") != 2

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from txbroker.config.listeners import LISTENER_KEYS, parse_listeners
 from txbroker.config.properties import Properties
 from txbroker.config.resolve import BrokerConfig
+from txbroker.config.sasl import check_sasl
 from txbroker.config.static import invalid_values
 from txbroker.errors import ConfigError
 
@@ -41,7 +42,7 @@ def load_broker_config(properties: Properties) -> BrokerConfig:
     problems = [*invalid.values(), *(str(config.static.error(*problem)) for problem in conflicts)]
     if invalid.keys().isdisjoint(LISTENER_KEYS) and _roles(config) is None:
         try:
-            parse_listeners(config)
+            check_sasl(config, parse_listeners(config))
         except ConfigError as error:
             problems += error.problems
     if problems:
@@ -119,6 +120,13 @@ def _queued_bytes(config: BrokerConfig) -> str | None:
     return None
 
 
+def _failure_delay(config: BrokerConfig) -> str | None:
+    delay_ms, idle_ms = config.int("connection.failed.authentication.delay.ms"), config.int("connections.max.idle.ms")
+    if idle_ms >= 0 and delay_ms >= idle_ms:
+        return f"connection.failed.authentication.delay.ms is {delay_ms}; it must be below connections.max.idle.ms ({idle_ms})"
+    return None
+
+
 def _connections_per_ip(config: BrokerConfig) -> str | None:
     if config.int("max.connections.per.ip") == 0 and not config.text("max.connections.per.ip.overrides"):
         return "max.connections.per.ip is 0, so max.connections.per.ip.overrides must be set, or no client could connect"
@@ -137,8 +145,6 @@ def _compaction_strategy(config: BrokerConfig) -> str | None:
     if config.text("log.cleaner.compaction.strategy") == "header" and not header:
         return "log.cleaner.compaction.strategy is header, so log.cleaner.compaction.strategy.header must name the header"
     return None
-
-
 
 
 def _zookeeper_acls(config: BrokerConfig) -> str | None:
@@ -163,6 +169,7 @@ _CHECKS: tuple[tuple[tuple[str, ...], Callable[[BrokerConfig], str | None]], ...
     (("broker.id", "reserved.broker.max.id", "broker.id.generation.enable"), _broker_id),
     (("group.min.session.timeout.ms", "group.max.session.timeout.ms"), _session_timeouts),
     (("queued.max.request.bytes", "socket.request.max.bytes"), _queued_bytes),
+    (("connection.failed.authentication.delay.ms", "connections.max.idle.ms"), _failure_delay),
     (("max.connections.per.ip",), _connections_per_ip),
     (("log.cleaner.dedupe.buffer.size", "log.cleaner.threads"), _cleaner_memory),
     (("log.cleaner.compaction.strategy", "log.cleaner.compaction.strategy.header"), _compaction_strategy),

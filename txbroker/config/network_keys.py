@@ -52,7 +52,7 @@ KEYS = (
     Key("connections.max.idle.ms", Type.LONG, 600_000, Importance.MEDIUM,
         "Idle time after which a connection is closed, in milliseconds."),
     Key("connection.failed.authentication.delay.ms", Type.INT, 100, Importance.LOW,
-        "Delay before a connection is closed after a failed authentication, in milliseconds.", at_least(0), effective=False),
+        "Delay of the answer to a failed authentication, after which the connection is closed, in milliseconds.", at_least(0)),
     Key("queued.max.requests", Type.INT, 500, Importance.HIGH,
         "Maximum number of requests that wait for a request handler thread.", at_least(1), effective=False),
     Key("queued.max.request.bytes", Type.LONG, -1, Importance.MEDIUM,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from txbroker.config.broker_keys import BROKER_KEYS
 from txbroker.config.keys import InvalidValue, Value
-from txbroker.config.listener_keys import LISTENER_PREFIX, known_key
+from txbroker.config.listener_keys import LISTENER_PREFIX, is_ignored_jaas, known_key
 from txbroker.config.properties import Origin, Properties, Property
 from txbroker.config.topic_keys import SERVER_KEYS, TOPIC_KEYS
 from txbroker.errors import ConfigError
@@ -84,6 +84,12 @@ def _warnings(values: Mapping[str, Value], origins: Mapping[str, Origin], unknow
             yield f"{origins[name]}: {_unknown(name)}"
     if of_listeners:
         yield f"{_places(of_listeners, origins, 'is', 'are')} ignored: not a key that single listeners can have"
+    for name in values:
+        if is_ignored_jaas(name):
+            yield (
+                f"{origins[name]}: {name} is ignored: a broker reads listener.name.<listener>.<mechanism>.sasl.jaas.config, "
+                "with names in lower case"
+            )
     known = {name: key for name in values if (key := known_key(name)) is not None}
     idle = [name for name, key in known.items() if not key.effective and values[name] != key.default]
     kraft = [name for name in idle if name.startswith(_KRAFT_PREFIXES)]

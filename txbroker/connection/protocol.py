@@ -60,7 +60,7 @@ class Connection(Admission):
 
     def connectionLost(self, reason: Failure) -> None:
         """Cancel the requests in flight."""
-        if self._state is State.HANDSHAKE and not self._transport.disconnecting:
+        if self._state is State.HANDSHAKE and not self._transport.disconnecting and self._session.login is None:
             self._registry.unsupported.closed_unused(self._session, self._client_id)
         if self._throttle is not None:
             self._throttle.stop()
@@ -86,11 +86,15 @@ class Connection(Admission):
         feature = other_protocols.feature(size)
         if feature is None:
             reason = "request_too_large" if size > size_max else "request_too_small"
-            self._close(reason, f"a request of {size} bytes (socket.request.max.bytes is {size_max})")
+            self._close(reason, f"a request of {size} bytes ({self._size_key()} is {size_max})")
         elif not self._is_ending:
             self._registry.unsupported.required(feature, self._session, self._client_id)
             self._put([other_protocols.ANSWER], len(other_protocols.ANSWER))
             self._end()
+
+    def _size_key(self) -> str:
+        """The key of the maximum size of a request now."""
+        return "socket.request.max.bytes"
 
     def input_ended(self) -> None:
         self._end()

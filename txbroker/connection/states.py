@@ -1,7 +1,8 @@
 """The states of a connection, and which requests it takes in each of them.
 
 A connection that has nothing to prove is ready with its first request. With SASL a client sends ApiVersions once, if it likes, then
-SaslHandshake, and SaslAuthenticate until it is authenticated (Kafka's SaslServerAuthenticator).
+SaslHandshake, and SaslAuthenticate until it is authenticated (Kafka's SaslServerAuthenticator). If its session has a lifetime, it is then
+limited: it takes every request, and each is checked, because one that comes too late ends it, and SaslHandshake begins another login.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ class State(Enum):
     NEW = "no request was received"
     HANDSHAKE = "the client has asked for ApiVersions, and for nothing else"
     AUTHENTICATING = "the client proves who it is"
+    LIMITED = "requests are handled until the session has expired"
     READY = "requests are handled"
     CLOSING = "no more requests are taken; those in flight are answered"
     CLOSED = "nothing more is sent"
@@ -53,6 +55,7 @@ SASL_STATES: States = {
     State.NEW: {RequestKind.API_VERSIONS: State.HANDSHAKE, RequestKind.SASL_HANDSHAKE: State.AUTHENTICATING},
     State.HANDSHAKE: {RequestKind.SASL_HANDSHAKE: State.AUTHENTICATING},
     State.AUTHENTICATING: {RequestKind.SASL_AUTHENTICATE: State.AUTHENTICATING},  # ready when the mechanism says so
+    State.LIMITED: {**dict.fromkeys(RequestKind, State.LIMITED), RequestKind.SASL_HANDSHAKE: State.AUTHENTICATING},
     State.READY: _READY,
 }
 

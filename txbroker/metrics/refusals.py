@@ -22,6 +22,7 @@ _CLOSED_BY_PROTOCOL = (
     "unknown_api",
     "unsupported_version",
     "failed_without_answer",
+    "session_expired",
 )
 _CLOSED_BY_TRANSPORT = ("idle", "replies_not_taken", "stalled_request", "file_gone", "stopping")
 # Errors in responses that mean a limit.
@@ -58,6 +59,10 @@ def refusals(sources: MetricSources) -> Iterator[Piece]:
     samples: list[Sample] = [(labels(reason=reason), count) for reason, count in sorted(counts.items())]
     documentation = "Requests and connections refused, delayed by a limit or closed by the broker, by reason"
     yield from counters("txbroker_refusals", documentation, samples)
+    logins = [(labels(listener=listener, mechanism=mechanism, result=result), count)
+              for (listener, mechanism, result), count in sorted(sources.logins().items())]  # fmt: skip
+    documentation = "Logins by SASL, by listener, mechanism and result; a client that failed may not have named a mechanism"
+    yield from counters("txbroker_logins", documentation, logins)
     yield from counter(
         "txbroker_reading_paused",
         "Times that reading from a connection was paused because too many of its requests or responses were pending",

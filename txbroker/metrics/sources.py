@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -48,3 +48,4 @@ class MetricSources:
     zookeeper: SessionCounts | None  # None for a broker alone
     failover: FailoverCounts | None  # None without connection-loss failover
     takeovers: Callable[[], int]
+    logins: Callable[[], Mapping[tuple[str, str, str], int]]  # by listener, mechanism and result

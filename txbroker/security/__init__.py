@@ -1,1 +1,1 @@
-"""Who may connect, and who may do what: access control lists (ACLs, KIP-11)."""
+"""Who may connect, and who may do what: logins (SASL), and access control lists (ACLs, KIP-11)."""

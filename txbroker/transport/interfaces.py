@@ -11,6 +11,9 @@ from txbroker.api.encoded.response_frame import Part
 from txbroker.api.request_context import Session
 from txbroker.transport.limits import Limits
 
+# API key, version and correlation id: no request is shorter.
+FRAME_BYTES_MIN = 8
+
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 
@@ -21,6 +24,9 @@ class FrameTransport(Protocol):
 
     disconnecting: bool
     """Whether the broker closes the connection. False when `connectionLost` is called: the client has closed it."""
+
+    def limit_frames(self, high: int | None, low: int = FRAME_BYTES_MIN) -> None:
+        """Take frames of `low` to `high` bytes from the next one on; None: those that every connection takes."""
 
     def flush(self) -> None:
         """Output is ready: take it with `take_output` and send it, at the latest at the end of the poller's turn."""

@@ -14,14 +14,11 @@ from twisted.python.failure import Failure
 from txbroker.api.request_context import Session
 from txbroker.transport.hub import Hub
 from txbroker.transport.inbox import SIZE, Inbox
-from txbroker.transport.interfaces import FrameProtocol
+from txbroker.transport.interfaces import FRAME_BYTES_MIN, FrameProtocol
 from txbroker.transport.output import RegionGone, RegionSend, SendQueue, join_small
 from txbroker.transport.stream import Stream
 
 log = logging.getLogger("txbroker.transport")
-
-# API key, version and correlation id: no request is shorter.
-FRAME_BYTES_MIN = 8
 
 # Responses of at most this size together are joined and sent at once.
 SEND_JOINED_MAX = 64 * 1024
@@ -46,16 +43,16 @@ class ServerTransport:
     transports have, have Twisted's names.
     """
 
-    __slots__ = ("_blocked", "_dirty", "_frame_bytes_max", "_held", "_hub", "_inbox", "_input_ended", "_output_bytes_max",
-                 "_queue", "_read_into", "_send_bytes", "_stalled_sweeps", "_stream", "_warming", "active", "connected", "disconnecting",
-                 "protocol", "session")  # fmt: skip
+    __slots__ = ("_blocked", "_dirty", "_frame_bytes_max", "_frame_bytes_min", "_held", "_hub", "_inbox", "_input_ended",
+                 "_output_bytes_max", "_queue", "_read_into", "_send_bytes", "_stalled_sweeps", "_stream", "_warming", "active",
+                 "connected", "disconnecting", "protocol", "session")  # fmt: skip
 
     def __init__(self, stream: Stream, protocol: FrameProtocol, session: Session, hub: Hub) -> None:
         self._hub = hub
         self._stream = stream
         self._read_into = stream.read_into
         self._send_bytes = stream.send
-        self._frame_bytes_max = hub.limits.request_bytes_max
+        self._frame_bytes_min, self._frame_bytes_max = FRAME_BYTES_MIN, hub.limits.request_bytes_max
         self._output_bytes_max = hub.limits.output_bytes_max
         self._inbox = Inbox(hub.buffers, self)
         self._queue = SendQueue()
@@ -124,6 +121,10 @@ class ServerTransport:
                 return CONNECTION_DONE
         return why
 
+    def limit_frames(self, high: int | None, low: int = FRAME_BYTES_MIN) -> None:
+        size_max = self._hub.limits.request_bytes_max
+        self._frame_bytes_min, self._frame_bytes_max = low, size_max if high is None else min(high, size_max)
+
     def _follow_stream(self) -> None:
         """Do what the stream wants for itself."""
         wants = self._stream.wants
@@ -152,9 +153,11 @@ class ServerTransport:
         while end - position >= _SIZE_BYTES:
             (size,) = SIZE.unpack_from(view, position)
             if not FRAME_BYTES_MIN <= size <= size_max:
-                protocol.bad_size(size, size_max)
-                position = end
-                break
+                size_max = self._frame_bytes_max  # a login has changed it
+                if not self._frame_bytes_min <= size <= size_max:
+                    protocol.bad_size(size, size_max)
+                    position = end
+                    break
             frame_end = position + _SIZE_BYTES + size
             if frame_end > end:
                 break

@@ -1,0 +1,72 @@
+"""The connections of listeners with SASL, and what their logins share."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from functools import partial
+
+from txbroker.api.registry import Registry
+from txbroker.broker.environment import Environment
+from txbroker.config.listeners import Listener
+from txbroker.config.resolve import BrokerConfig
+from txbroker.config.sasl import PLAIN, MechanismSettings, has_sasl, sasl_settings
+from txbroker.connection.protocol import Connection
+from txbroker.connection.sasl import SaslConnection
+from txbroker.security.failed_logins import FailedLogins
+from txbroker.security.sasl_exchange import Exchange
+from txbroker.security.sasl_login import SaslServer
+from txbroker.security.sasl_plain import PlainExchange, plain_users
+from txbroker.security.scram import ScramExchange
+from txbroker.security.scram_credentials import ScramCredentials
+
+NONCE_BYTES = 24
+SECRET_BYTES = 32
+
+
+class SaslListeners:
+    """`credentials`: SCRAM's, of all users. `failures`: of all listeners. `servers`: by the names of listeners with SASL."""
+
+    def __init__(self, config: BrokerConfig, environment: Environment, listeners: tuple[Listener, ...]) -> None:
+        """ConfigError."""
+        self._random_bytes = environment.random_bytes
+        self._secret = environment.random_bytes(SECRET_BYTES)
+        self.credentials = ScramCredentials()
+        self.failures = FailedLogins(environment.reactor)
+        self.servers = {
+            listener.name: self._server(config, environment, listener.name) for listener in listeners if has_sasl(listener.protocol)
+        }
+
+    def connection(self, registry: Registry, listener: Listener) -> Connection:
+        """The protocol of a new connection."""
+        server = self.servers.get(listener.name)
+        return Connection(registry) if server is None else SaslConnection(registry, server)
+
+    def counts(self) -> dict[tuple[str, str, str], int]:
+        """How many logins there were, by listener, mechanism and result; the mechanism is empty if the client has named none."""
+        found: dict[tuple[str, str, str], int] = {}
+        for name, server in self.servers.items():
+            found |= {(name, mechanism, "succeeded"): count for mechanism, count in server.logins.items()}
+            found |= {(name, mechanism, "failed"): self.failures.counts[name, mechanism] for mechanism in ("", *server.mechanisms)}
+        return found
+
+    def _server(self, config: BrokerConfig, environment: Environment, listener: str) -> SaslServer:
+        settings = sasl_settings(config, listener)
+        return SaslServer(
+            listener,
+            {name: self._exchanges(name, mechanism) for name, mechanism in settings.mechanisms.items()},
+            {name: mechanism.lifetime_ms for name, mechanism in settings.mechanisms.items()},
+            environment.reactor,
+            self.failures,
+            failure_delay_s=config.int("connection.failed.authentication.delay.ms") / 1000,
+            message_bytes_max=settings.message_bytes_max,
+        )
+
+    def _exchanges(self, name: str, settings: MechanismSettings) -> Callable[[], Exchange]:
+        if name == PLAIN:
+            return partial(PlainExchange, plain_users(settings.options))
+        return partial(self._scram, name)
+
+    def _scram(self, mechanism: str) -> ScramExchange:
+        nonce = base64.urlsafe_b64encode(self._random_bytes(NONCE_BYTES)).decode()
+        return ScramExchange(mechanism, partial(self.credentials.find, mechanism), nonce, self._secret)

@@ -1,0 +1,106 @@
+"""SASL of a listener: its mechanisms and what they need, checked before the broker starts.
+
+`listener.name.<listener>.<mechanism>.sasl.jaas.config` has the users of PLAIN. A `sasl.jaas.config` without listener and mechanism is
+ignored, as by Kafka's brokers (JaasContext).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from txbroker.config.jaas import PLAIN_MODULE, SCRAM_MODULE, InvalidJaas, LoginModule, parse_jaas
+from txbroker.config.listeners import Listeners
+from txbroker.config.resolve import BrokerConfig
+from txbroker.errors import ConfigError
+
+PLAIN = "PLAIN"
+MODULES = {PLAIN: PLAIN_MODULE, "SCRAM-SHA-256": SCRAM_MODULE, "SCRAM-SHA-512": SCRAM_MODULE}
+
+JAAS_KEY = "sasl.jaas.config"
+MECHANISMS_KEY = "sasl.enabled.mechanisms"
+# Java code that decides who may log in, and as whom: without it, others could.
+_CODE_KEYS = ("sasl.server.callback.handler.class", "sasl.login.callback.handler.class", "sasl.login.class")
+
+
+class MechanismSettings(NamedTuple):
+    """`options`: of the login module; none if it is not configured. `lifetime_ms`: of a session; 0 for ever."""
+
+    options: Mapping[str, str]
+    lifetime_ms: int
+
+
+class SaslSettings(NamedTuple):
+    """The mechanisms of a listener in the order of sasl.enabled.mechanisms. `message_bytes_max`: of a request before the login."""
+
+    mechanisms: Mapping[str, MechanismSettings]
+    message_bytes_max: int
+
+
+def check_sasl(config: BrokerConfig, listeners: Listeners) -> None:
+    """ConfigError if clients could not log in on one of the listeners, or this broker not at others."""
+    for listener in listeners.bound:
+        if has_sasl(listener.protocol):
+            sasl_settings(config, listener.name)
+    between = next(listener for listener in listeners.bound if listener.name == listeners.inter_broker)
+    if has_sasl(between.protocol) and (config.optional_text("zookeeper.connect") or config.optional_text("txbroker.metadata.socket")):
+        raise config.static.error(
+            ("inter.broker.listener.name", "security.inter.broker.protocol", "listeners"),
+            f"the listener between brokers, {between}, has protocol {between.protocol}: brokers do not log in at each other yet; "
+            "set inter.broker.listener.name to a listener of PLAINTEXT",
+        )
+
+
+def has_sasl(protocol: str) -> bool:
+    """Whether clients of a listener with this security protocol log in."""
+    return protocol.startswith("SASL_")
+
+
+def sasl_settings(config: BrokerConfig, listener: str) -> SaslSettings:
+    """Of the listener with this name; ConfigError."""
+    values = config.listener(listener)
+    names = values.list(MECHANISMS_KEY)
+    where = values.names(MECHANISMS_KEY)
+    if not names:
+        raise config.static.error(where, f"{MECHANISMS_KEY} is empty, so that no client could log in on listener {listener}")
+    mechanisms = {}
+    for name in names:
+        if name not in MODULES:
+            raise config.static.error(
+                where, f"{MECHANISMS_KEY} of listener {listener} has {name}, which is not supported; use {', '.join(MODULES)}"
+            )
+        of_mechanism = values.mechanism(name)
+        for key in _CODE_KEYS:
+            if of_mechanism.optional_text(key) is not None:
+                raise config.static.error(
+                    (*of_mechanism.names(key), values.prefix + key),
+                    f"{key} names code of Java, which this broker cannot run; remove it, and use the mechanism's own users",
+                )
+        module = _module(config, listener, name)
+        if module is None and name == PLAIN:
+            raise config.static.error(where, f"{_jaas_key(config, listener, name)} is not set, so that no user could log in with PLAIN: "
+                                             f'set it to `{PLAIN_MODULE} required user_NAME="PASSWORD";`')  # fmt: skip
+        mechanisms[name] = MechanismSettings({} if module is None else module.options, of_mechanism.int("connections.max.reauth.ms"))
+    return SaslSettings(mechanisms, values.int("sasl.server.max.receive.size"))
+
+
+def _module(config: BrokerConfig, listener: str, mechanism: str) -> LoginModule | None:
+    key = _jaas_key(config, listener, mechanism)
+    text = config.prefixed(key)
+    if text is None:
+        return None
+    try:
+        module = parse_jaas(str(text))
+    except InvalidJaas as error:
+        raise config.static.error((key,), f"{key} {error}") from None
+    if module.name != MODULES[mechanism]:
+        raise _wrong_module(config, key, module.name[:200], mechanism)
+    return module
+
+
+def _wrong_module(config: BrokerConfig, key: str, name: str, mechanism: str) -> ConfigError:
+    return config.static.error((key,), f"{key} has the login module {name}; with {mechanism} only {MODULES[mechanism]} is supported")
+
+
+def _jaas_key(config: BrokerConfig, listener: str, mechanism: str) -> str:
+    return config.listener(listener).mechanism(mechanism).prefix + JAAS_KEY

@@ -1,0 +1,35 @@
+"""The messages of a login by a SASL mechanism, as a server sees them."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from txbroker.errors import BrokerError, ErrorCode
+
+# At most this much of a user's name is logged.
+LOGGED_USER_MAX = 100
+
+
+class LoginFailed(BrokerError):
+    """A client could not log in. `message` is for the client, None for one that gives no reason; `reason` is for the log."""
+
+    def __init__(self, reason: str, message: str | None = None, code: ErrorCode = ErrorCode.SASL_AUTHENTICATION_FAILED) -> None:
+        super().__init__(code, message)
+        self.reason = reason
+
+
+class Exchange(Protocol):
+    """One login by one mechanism."""
+
+    user: str
+    """Whom the client claims to be, and is once `is_complete`; empty as long as it has not said so."""
+
+    is_complete: bool
+
+    def respond(self, message: bytes) -> bytes:
+        """The answer to a message of the client; LoginFailed."""
+
+
+def shown_user(user: str) -> str:
+    """A user for the log, which gets names from clients that have proved nothing."""
+    return repr(user[:LOGGED_USER_MAX])

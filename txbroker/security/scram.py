@@ -1,0 +1,159 @@
+"""The mechanisms SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802, 7677) of a server, and their credentials (Kafka's ScramSaslServer).
+
+A user who does not exist is answered as one with a wrong password: with a salt that looks like those of Kafka's tools and is the same each
+time. As in Kafka, channel binding and its field `c` are not checked, and names are ASCII.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import re
+from collections.abc import Callable
+from typing import NamedTuple
+
+from txbroker.security.sasl_exchange import LoginFailed
+from txbroker.wire import scram
+from txbroker.wire.scram import HASHES, ITERATIONS_MIN
+
+SALT_BITS = 130  # of Kafka's tools: a number in base 36, 25 or 26 characters
+_DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
+_ITERATIONS = re.compile(r"0*([0-9]{1,9})", re.ASCII)
+
+_NAME = r"(?:[\x01-\x2b\x2d-\x3c\x3e-\x7f]|=2C|=3D)+"
+_PRINTABLE = r"[\x21-\x2b\x2d-\x7e]+"
+_VALUE = r"[\x01-\x2b\x2d-\x7f]+"
+_EXTENSIONS = rf"(?:,[A-Za-z]+={_VALUE})*"
+_BASE64 = r"[A-Za-z0-9+/]*={0,2}"
+# The patterns of Kafka's ScramMessages. `bare` is signed by both sides.
+_FIRST = re.compile(
+    rf"n,(?:a=(?P<authorization>{_NAME}))?,(?P<bare>(?:m={_VALUE},)?n=(?P<name>{_NAME}),r=(?P<nonce>{_PRINTABLE})(?P<extensions>{_EXTENSIONS}))",
+    re.DOTALL,
+)
+_FINAL = re.compile(rf"(?P<without_proof>c={_BASE64},r=(?P<nonce>{_PRINTABLE}){_EXTENSIONS}),p=(?P<proof>{_BASE64})", re.DOTALL)
+_TOKEN = re.compile(r",tokenauth=true(,|$)", re.IGNORECASE)
+
+
+class InvalidCredential(ValueError):
+    """A stored credential that cannot be used; the message has no part of it."""
+
+
+class ScramCredential(NamedTuple):
+    """What a server keeps of a password."""
+
+    salt: bytes
+    stored_key: bytes
+    server_key: bytes
+    iterations: int
+
+    @classmethod
+    def of_salted(cls, mechanism: str, salt: bytes, salted: bytes, iterations: int) -> ScramCredential:
+        """From the salted password, which clients of AlterUserScramCredentials compute."""
+        name = HASHES[mechanism]
+        return cls(salt, scram.stored_key(name, scram.client_key(name, salted)), scram.server_key(name, salted), iterations)
+
+    @classmethod
+    def parse(cls, text: str) -> ScramCredential:
+        """From the form in the metadata tree (ScramCredentialUtils); InvalidCredential."""
+        fields = dict(field.partition("=")[::2] for field in text.split(","))
+        if fields.keys() != {"salt", "stored_key", "server_key", "iterations"}:
+            raise InvalidCredential("it must have the fields salt, stored_key, server_key and iterations")
+        count = _ITERATIONS.fullmatch(fields["iterations"])
+        try:
+            salt, stored, server = (base64.b64decode(fields[name], validate=True) for name in ("salt", "stored_key", "server_key"))
+        except binascii.Error:
+            raise InvalidCredential("salt, stored_key and server_key must be in base64") from None
+        if count is None:
+            raise InvalidCredential("iterations must be a number")
+        return cls(salt, stored, server, int(count.group(1)))
+
+    def format(self) -> str:
+        """The form in the metadata tree, with the fields in Kafka's order."""
+        salt, stored, server = (base64.b64encode(value).decode() for value in (self.salt, self.stored_key, self.server_key))
+        return f"salt={salt},stored_key={stored},server_key={server},iterations={self.iterations}"
+
+
+class ScramExchange:
+    """One login. Satisfies `Exchange`.
+
+    `find` returns the credential of a user, None if there is none. `nonce`: new random text. `secret`: what the salts of missing users
+    are made of.
+    """
+
+    def __init__(self, mechanism: str, find: Callable[[str], ScramCredential | None], nonce: str, secret: bytes) -> None:
+        self._hash = HASHES[mechanism]
+        self._mechanism = mechanism
+        self._find = find
+        self._nonce = nonce
+        self._secret = secret
+        self._credential: ScramCredential | None = None
+        self._why_not = ""  # why the proof cannot be right
+        self._signed = ""
+        self.user = ""
+        self.is_complete = False
+
+    def respond(self, message: bytes) -> bytes:
+        """See `Exchange`."""
+        text = message.decode("utf-8", "replace")
+        return (self._first(text) if self._credential is None else self._final(text, self._credential)).encode()
+
+    def _first(self, text: str) -> str:
+        message = _FIRST.fullmatch(text)
+        if message is None:
+            raise LoginFailed("the first message is malformed")
+        self.user = _plain(message["name"])
+        if _TOKEN.search(message["extensions"]):
+            raise LoginFailed("the client uses a delegation token, which this broker does not have")
+        found = self._find(self.user)
+        if found is None:
+            self._why_not = f"no such user for {self._mechanism}"
+        elif found.iterations < ITERATIONS_MIN:
+            self._why_not = f"the credential has {found.iterations} iterations, and {ITERATIONS_MIN} is the minimum: set the password again"
+        credential = self._credential = fake_credential(self._secret, self._mechanism, self.user) if self._why_not or not found else found
+        authorization_id = message["authorization"]
+        if authorization_id and _plain(authorization_id) != self.user:
+            raise LoginFailed(
+                "the authorization id is another one than the user",
+                "Authentication failed: Client requested an authorization id that is different from username",
+            )
+        self._nonce = message["nonce"] + self._nonce
+        answer = f"r={self._nonce},s={base64.b64encode(credential.salt).decode()},i={credential.iterations}"
+        self._signed = f"{message['bare']},{answer}"
+        return answer
+
+    def _final(self, text: str, credential: ScramCredential) -> str:
+        message = _FINAL.fullmatch(text)
+        if message is None:
+            raise LoginFailed("the final message is malformed")
+        if not hmac.compare_digest(message["nonce"].encode(), self._nonce.encode()):
+            raise LoginFailed("the final message has another nonce")
+        signed = f"{self._signed},{message['without_proof']}".encode()
+        expected = scram.signature(self._hash, credential.stored_key, signed)
+        try:
+            proof = base64.b64decode(message["proof"], validate=True)
+        except binascii.Error:
+            raise LoginFailed("the final message is malformed") from None
+        if len(proof) != len(expected):
+            raise LoginFailed(self._why_not or "the proof has another length")
+        is_right = hmac.compare_digest(scram.stored_key(self._hash, scram.exclusive_or(proof, expected)), credential.stored_key)
+        if self._why_not or not is_right:
+            raise LoginFailed(self._why_not or "wrong password")
+        self.is_complete = True
+        return f"v={base64.b64encode(scram.signature(self._hash, credential.server_key, signed)).decode()}"
+
+
+def fake_credential(secret: bytes, mechanism: str, user: str) -> ScramCredential:
+    """A credential of a user who has none, the same each time; no password fits it."""
+    digest = hmac.digest(secret, f"{mechanism},{user}".encode(), hashlib.sha512)
+    number, salt = int.from_bytes(digest[: SALT_BITS // 8 + 1]) >> (8 - SALT_BITS % 8), ""
+    while number:
+        number, digit = divmod(number, len(_DIGITS))
+        salt = _DIGITS[digit] + salt
+    size = hashlib.new(HASHES[mechanism]).digest_size
+    return ScramCredential(salt.encode(), digest[-size:], digest[-size:], ITERATIONS_MIN)
+
+
+def _plain(name: str) -> str:
+    return name.replace("=2C", ",").replace("=3D", "=")

@@ -1,0 +1,51 @@
+"""The SCRAM credentials of all users, as this broker knows them from the users' configurations (`/config/users`)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from txbroker.client_quotas.entities import decoded, entity_of
+from txbroker.cluster.node_paths import Entity
+from txbroker.security.sasl_exchange import shown_user
+from txbroker.security.scram import InvalidCredential, ScramCredential
+from txbroker.wire.scram import HASHES
+
+log = logging.getLogger("txbroker.security")
+
+# The mechanisms in requests, with Kafka's codes.
+MECHANISM_CODES = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
+
+
+class ScramCredentials:
+    """By mechanism and user."""
+
+    def __init__(self) -> None:
+        self._users: dict[str, dict[str, ScramCredential]] = {mechanism: {} for mechanism in HASHES}
+
+    def find(self, mechanism: str, user: str) -> ScramCredential | None:
+        """The credential of a user; None if there is none, or none that can be used."""
+        return self._users[mechanism].get(user)
+
+    def configure(self, node: Entity, properties: Mapping[str, str]) -> None:
+        """The configuration of a user has changed. A credential that cannot be used is logged, and the user cannot log in with it."""
+        user = user_of(node)
+        if user is None:
+            return
+        for mechanism, users in self._users.items():
+            text = properties.get(mechanism)
+            users.pop(user, None)
+            if text is not None:
+                try:
+                    users[user] = ScramCredential.parse(text)
+                except InvalidCredential as error:
+                    log.error("user %s cannot log in with %s: the credential is invalid, %s: set the password again",
+                              shown_user(user), mechanism, error)  # fmt: skip
+
+
+def user_of(node: Entity) -> str | None:
+    """The user whose configuration is in a node; None for the default of all users, and for other nodes."""
+    entity = entity_of(node)
+    if entity is None or entity.user is None or entity.client_id is not None:
+        return None
+    return decoded(entity.user)
