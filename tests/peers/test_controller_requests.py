@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -17,6 +18,9 @@ from txbroker.client.client_errors import Closed
 from txbroker.cluster.tree.interface import ConnectionLost
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.peers.peer_channel import OwnLink, PeerChannel
+from txbroker.security.acl_authorizer import AclAuthorizer
+from txbroker.security.acl_index import AclIndex
+from txbroker.security.acl_model import AclEntry, AclOperation, AclPermission, AclResource, PatternType, ResourcePattern
 from txbroker.wire.messages.leader_and_isr import LeaderAndIsrPartitionState, LeaderAndIsrRequest, LeaderAndIsrTopicState
 from txbroker.wire.messages.stop_replica import StopReplicaPartitionState, StopReplicaRequest, StopReplicaTopicState
 from txbroker.wire.messages.update_metadata import (
@@ -120,6 +124,27 @@ def test_requests_are_repeated_until_the_broker_answers(turning: Turning, node: 
     turning.until(lambda: "cannot send requests to broker 1" in caplog.text, "an attempt failed")
     assert not answers
     node.start()
+    turning.until(lambda: answers, "the broker has answered")
+    assert answers[0].error_code == 0
+    assert caplog.text.count("cannot send requests") == 1
+    to_node.close()
+
+
+@pytest.mark.parametrize("made", [metadata, roles, stop])
+def test_requests_are_repeated_until_the_acls_of_the_broker_permit_them(
+    turning: Turning, node: Node, caplog: pytest.LogCaptureFixture, made: Callable[[], Any]
+) -> None:
+    authorizer = AclAuthorizer((), allow_everyone=False)
+    node.registry.authorizer = authorizer
+    node.registry.routes.clear()
+    to_node = channel(turning, node.port)
+    answers: list[Any] = []
+    to_node.send(made()).addBoth(answers.append)
+    turning.until(lambda: "its ACLs do not permit ClusterAction" in caplog.text, "an attempt was denied")
+    assert not answers and len(node.harness.replicas) == 0
+    cluster = ResourcePattern(AclResource.CLUSTER, PatternType.LITERAL, "kafka-cluster")
+    entry = AclEntry("User:ANONYMOUS", "*", AclOperation.CLUSTER_ACTION, AclPermission.ALLOW)
+    authorizer.publish(AclIndex({cluster: frozenset({entry})}))
     turning.until(lambda: answers, "the broker has answered")
     assert answers[0].error_code == 0
     assert caplog.text.count("cannot send requests") == 1

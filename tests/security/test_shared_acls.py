@@ -13,6 +13,8 @@ from tests.support.acls import (
     ALL,
     ALLOW,
     ANYONE,
+    CLUSTER,
+    CLUSTER_ACTION,
     DENY,
     DESCRIBE,
     GROUP,
@@ -32,6 +34,8 @@ from tests.support.acls import (
 from tests.support.broker import BrokerProcess
 from tests.support.cluster import Cluster
 from tests.support.kafka import KafkaMember
+from tests.support.raw import RawConnection
+from tests.support.raw_admin import KEEP, creation
 from tests.support.waiting import until
 
 
@@ -76,6 +80,23 @@ def test_brokers_of_both_kinds_share_their_acls(cluster: Cluster) -> None:
         cluster.brokers[broker_id].stop()
         cluster.start_brokers([broker_id])
         assert listed_acls(addresses[broker_id - 1]) == remaining, "after a restart"
+
+
+def test_brokers_that_were_not_permitted_to_send_each_other_requests(start_cluster: Callable[..., Cluster]) -> None:
+    cluster = start_cluster(OPEN, kinds=(BrokerProcess.kind,) * 2)
+    cluster.create_topic("before", 2, 2)
+    denial = Acl(CLUSTER, "kafka-cluster", LITERAL, ANYONE, "*", CLUSTER_ACTION, DENY)
+    others = Acl(CLUSTER, "kafka-cluster", LITERAL, ANYONE, "*", ALL, ALLOW)
+    address = cluster.brokers[1].address
+    create_acls(address, [denial, others])
+    for server in cluster.brokers.values():
+        until(lambda server=server: len(listed_acls(server.address)) == 2, "every broker has the ACLs")  # type: ignore[misc]
+    with RawConnection(cluster.brokers[cluster.controller()].address) as connection:
+        creation(connection, "after", 2, 2, KEEP)
+    denied = "its ACLs do not permit ClusterAction"
+    until(lambda: any(denied in server.log() for server in cluster.brokers.values()), "a request was denied")
+    delete_acls(address, [denial])
+    cluster.until_in_sync("before", "after")
 
 
 def _nodes(cluster: Cluster, path: str) -> set[str]:

@@ -23,9 +23,14 @@ from txbroker.wire.schema import Request, Response
 
 log = logging.getLogger("txbroker.controller")
 
+_NOT_PERMITTED = (
+    "its ACLs do not permit ClusterAction on the cluster to this broker: name the principal of the brokers in super.users, or create an ACL"
+)
+
 
 class PeerChannel:
-    """Sends each request again until it is answered, or the channel is closed.
+    """Sends each request again until it is answered, or the channel is closed. One that the broker denies is also sent again: no other
+    request would take its place.
 
     Satisfies `broker_channels.Channel` and `marker_queues.Channel`. A request may be served twice: the epochs of controller, broker, leader
     and producer make the second time harmless.
@@ -62,8 +67,10 @@ class PeerChannel:
                 if not self._closed:
                     await self._wait(error)
             else:
-                self._answered()
-                return response
+                if getattr(response, "error_code", ErrorCode.NONE) != ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+                    self._answered()
+                    return response
+                await self._wait(ConnectionFailed(_NOT_PERMITTED))
         raise Closed(f"the channel to broker {self._broker_id} is closed")
 
     async def _wait(self, error: ConnectionFailed) -> None:
