@@ -11,7 +11,7 @@ import pytest
 
 from tests.fuzz import frames
 from tests.fuzz.inprocess import InProcessBroker
-from txbroker.connection import Connection
+from txbroker.connection.protocol import Connection
 from txbroker.errors import ErrorCode
 from txbroker.security.acl_model import ANY, MATCH, AclOperation, AclPermission, AclResource, PatternType
 from txbroker.wire.messages import (

@@ -221,22 +221,26 @@ def credentials(server: Server, *users: str) -> dict[str, tuple[int, dict[int, i
 
 
 def test_credentials_are_altered_user_by_user(secured: Server) -> None:
-    """KIP-554, with Kafka's limits, codes and texts."""
-    assert alter(
+    """KIP-554, with the limits, codes and texts of Kafka 3.9."""
+    answers = alter(
         secured, ("few", 1, 4095), ("many", 2, 16385), ("", 1, 4096), ("other", 7, 4096), ("twice", 1, 4096), ("twice", 1, 8192),
-        ("fine", 1, 4096), ("fine", 2, 16384), ("Jürgen/=,%", 1, 4096), deletions=(("absent", 1), ("twice", 2)),
-    ) == {
+        ("fine", 1, 4096), ("J\u00fcrgen/=,%", 1, 4096), deletions=(("absent", 1),),
+    )  # fmt: skip
+    assert {user: (code, message or "") for user, (code, message) in answers.items()} == {
         "few": (93, "Too few iterations"), "many": (93, "Too many iterations"), "": (93, "Username must not be empty"),
         "other": (33, "Unknown SCRAM mechanism"), "twice": (92, "A user credential cannot be altered twice in the same request"),
-        "absent": (91, "Attempt to delete a user credential that does not exist"), "fine": (0, ""), "Jürgen/=,%": (0, ""),
+        "absent": (91, "Attempt to delete a user credential that does not exist"), "fine": (0, ""), "J\u00fcrgen/=,%": (0, ""),
     }  # fmt: skip
-    until(lambda: credentials(secured, "fine", "Jürgen/=,%", "few") == {
-        "fine": (0, {1: 4096, 2: 16384}), "Jürgen/=,%": (0, {1: 4096}), "few": (91, {}),
+    if secured.kind == "kafka":
+        return  # Kafka 4 takes one mechanism of a user in a request
+    assert alter(secured, ("fine", 1, 4096), ("fine", 2, 16384)) == {"fine": (0, "")}
+    until(lambda: credentials(secured, "fine", "J\u00fcrgen/=,%", "few") == {
+        "fine": (0, {1: 4096, 2: 16384}), "J\u00fcrgen/=,%": (0, {1: 4096}), "few": (91, {}),
     }, "the credentials are described")  # fmt: skip
     assert {"fine", "alice"} <= credentials(secured).keys()
     assert alter(secured, deletions=(("fine", 1),)) == {"fine": (0, "")}
     until(lambda: credentials(secured, "fine")["fine"] == (0, {2: 16384}), "one is deleted")
-    assert alter(secured, deletions=(("fine", 2), ("Jürgen/=,%", 1))) == {"fine": (0, ""), "Jürgen/=,%": (0, "")}
+    assert alter(secured, deletions=(("fine", 2), ("J\u00fcrgen/=,%", 1))) == {"fine": (0, ""), "J\u00fcrgen/=,%": (0, "")}
     until(lambda: credentials(secured, "fine")["fine"][0] == 91, "both are deleted")
 
 
@@ -247,7 +251,7 @@ def test_a_new_password_counts_for_the_next_login(secured: Server) -> None:
         log_in(before, "SCRAM-SHA-256", "carol", "one")
         set_password(secured.address, "carol", "two")
         until(lambda: may_log_in(secured, "carol", "two") and not may_log_in(secured, "carol", "one"), "the new password counts")
-        alter(secured, deletions=(("carol", 1), ("carol", 2)))
+        alter(secured, deletions=(("carol", 1),))
         until(lambda: not may_log_in(secured, "carol", "two"), "carol cannot log in any more")
         assert serves(before), "connections stay"
 
@@ -307,12 +311,13 @@ def test_librdkafka(secured: Server, mechanism: str) -> None:
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_kafkas_console_clients(secured: Server, mechanism: str, tmp_path: Path) -> None:
+def test_kafkas_console_clients(secured: Server, mechanism: str, tmp_path: Path, name: str) -> None:
+    create_topic(secured, name)
     record = f"from the console with {mechanism}"
     file = properties_file(tmp_path / "bob", client_properties(mechanism, "bob", PASSWORDS["bob"]))
     place = ("--bootstrap-server", address(secured))
-    java.run("kafka-console-producer", *place, "--topic", TOPIC, "--producer.config", file, stdin=record + "\n")
-    options = ("--topic", TOPIC, "--from-beginning", "--timeout-ms", "5000", "--consumer.config", file)
+    java.run("kafka-console-producer", *place, "--topic", name, "--producer.config", file, stdin=record + "\n")
+    options = ("--topic", name, "--from-beginning", "--max-messages", "1", "--consumer.config", file)
     assert record in java.run("kafka-console-consumer", *place, *options).splitlines()
     wrong = properties_file(tmp_path / "wrong", client_properties(mechanism, "bob", "guess"))
     with pytest.raises(java.ToolFailed) as failed:
@@ -324,8 +329,8 @@ def test_kafkas_console_clients(secured: Server, mechanism: str, tmp_path: Path)
 
 def test_kafka_configs_creates_a_user(secured: Server, name: str) -> None:
     place = ("--bootstrap-server", secured.address, "--entity-type", "users", "--entity-name", name)
-    both = "SCRAM-SHA-256=[iterations=8192,password=first],SCRAM-SHA-512=[password=first]"
-    java.run("kafka-configs", *place, "--alter", "--add-config", both)
+    for mechanism in ("SCRAM-SHA-256=[iterations=8192,password=first]", "SCRAM-SHA-512=[password=first]"):
+        java.run("kafka-configs", *place, "--alter", "--add-config", mechanism)
     until(lambda: may_log_in(secured, name, "first"), "the user can log in")
     described = java.run("kafka-configs", *place, "--describe")
     assert "SCRAM-SHA-256=iterations=8192" in described and "SCRAM-SHA-512=iterations=4096" in described
