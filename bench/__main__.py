@@ -15,6 +15,7 @@ from bench import beside_cleaning, cleaning, javaperf, latency, overview, plots,
 from bench.brokers import KAFKA, TXBROKER, make
 from bench.measures import Bench, Figure, Outcome, Settings, Work
 from bench.process_tree import rss_mb
+from bench.rawload import NoAnswers
 from bench.turns import in_turn
 from tests.support.cache import Missing
 from tests.support.server import Server
@@ -114,7 +115,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for name in [options.only] if options.only else [TXBROKER, KAFKA]:
             servers[name] = make(name, directory / name)
         outcomes = _run_all(wanted, servers, settings)
-    except (Missing, real.ClientFailed) as error:
+    except (Missing, NoAnswers, real.ClientFailed) as error:
         print(error, file=sys.stderr)
         return 1
     finally:
