@@ -105,8 +105,7 @@ def _consuming(record_bytes: int) -> Callable[[Server, Settings], AbstractContex
         name = f"perf-consume-{record_bytes}"
         count = int(RECORDS[record_bytes] * settings.scale)
         with BrokerClient(server.address) as client:
-            client.create_topic(name, PARTITIONS)
-            _produce(server.address, name, count, record_bytes)
+            client.fill_topic(client.create_topic(name, PARTITIONS), PARTITIONS, count, record_bytes)
 
             def measure() -> Sample:
                 return _with_cpu(server, partial(_consume, server.address, name, count), count * record_bytes)

@@ -1,4 +1,4 @@
-"""A producer or a consumer with librdkafka and its default settings: `python -m bench.librdkafka produce|fill|consume ...`.
+"""A producer or a consumer with librdkafka and its default settings: `python -m bench.librdkafka produce|consume ...`.
 
 `bench/real.py` runs it, and has the form of its output. Its statistics say how many requests librdkafka has sent again.
 """
@@ -115,17 +115,6 @@ def produce(options: argparse.Namespace) -> str:
     return watch.result(records, seconds)
 
 
-def fill(options: argparse.Namespace) -> str:
-    """Send a number of records."""
-    watch = Watch()
-    made = _Produced(options, watch)
-    begun, left = time.perf_counter(), options.records
-    while left:
-        left -= made.send(left)
-    made.producer.flush()
-    return watch.result(made.acknowledged, time.perf_counter() - begun)
-
-
 def consume(options: argparse.Namespace) -> str:
     """Read a number of records from the beginning of a topic, as the only member of a group."""
     watch = Watch()
@@ -154,7 +143,7 @@ def consume(options: argparse.Namespace) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m bench.librdkafka", description=__doc__)
-    parser.add_argument("work", choices=("produce", "fill", "consume"))
+    parser.add_argument("work", choices=("produce", "consume"))
     parser.add_argument("--brokers", required=True)
     parser.add_argument("--topic", required=True)
     parser.add_argument("--bytes", type=int, default=100)
@@ -162,7 +151,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=0.0)
     parser.add_argument("--warmup", type=float, default=0.0)
     options = parser.parse_args(arguments)
-    print({"produce": produce, "fill": fill, "consume": consume}[options.work](options))
+    print({"produce": produce, "consume": consume}[options.work](options))
     return 0
 
 

@@ -141,9 +141,7 @@ def _consuming(record_bytes: int) -> Callable[[Server, Settings], AbstractContex
     def ready(server: Server, settings: Settings) -> Iterator[Measure]:
         topic, records = f"librdkafka-consume-{record_bytes}", int(CONSUMED[record_bytes] * settings.scale)
         with BrokerClient(server.address) as client:
-            client.create_topic(topic, PARTITIONS)
-            filled = _librdkafka(server, topic, "fill", bytes=record_bytes, records=records)
-            subprocess.run(filled, cwd=CHECKOUT, check=True, stdout=subprocess.DEVNULL)
+            client.fill_topic(client.create_topic(topic, PARTITIONS), PARTITIONS, records, record_bytes)
 
             def measure() -> Sample:
                 return _bytes_sample(*run_client(server, _librdkafka(server, topic, "consume", records=records)), record_bytes)
