@@ -139,13 +139,14 @@ def _run_all(wanted: Sequence[Bench], servers: dict[str, Server], settings: Sett
         outcome = _run(bench, servers, settings)
         outcomes.append(outcome)
         print(report.table(report.rows([outcome])), report.conditions(outcome), sep="\n", flush=True)
-    outcomes.append(Outcome(MEMORY, {name: [{"memory": rss_mb(server.pid)}] for name, server in servers.items()}))
+    memory = {name: [{"memory": rss_mb(server.pid)}] for name, server in servers.items()}
+    outcomes.append(Outcome(MEMORY, memory, report.machine()))
     return outcomes
 
 
 def _run(bench: Bench, servers: dict[str, Server], settings: Settings) -> Outcome:
     """Prepare both brokers, then measure them in turn."""
-    outcome = Outcome(bench)
+    outcome = Outcome(bench, machine=report.machine())
     with ExitStack() as stack:
         measures = {name: stack.enter_context(bench.ready(server, settings)) for name, server in servers.items()}
         in_turn(outcome, measures, settings.rounds, [server.pid for server in servers.values()])
@@ -170,9 +171,9 @@ def _write(directory: Path, outcomes: Sequence[Outcome], settings: Settings) -> 
 def _draw(directory: Path, outcomes: Sequence[Outcome]) -> None:
     """Draw the plots; for the committed results, also update README's table."""
     report.draw(outcomes, directory / "RESULTS.svg")
-    overview.draw(outcomes, directory / "overview.svg")
+    overview.draw(report.by_machine(outcomes)[0], directory / "overview.svg")
     if directory == HERE:
-        overview.update(README, outcomes)
+        overview.update(README, report.by_machine(outcomes)[0])
 
 
 if __name__ == "__main__":

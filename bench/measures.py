@@ -67,10 +67,11 @@ class Bench(Work):
 
 @dataclass
 class Outcome:
-    """All samples of one benchmark, by broker."""
+    """All samples of one benchmark, by broker. `machine`: facts about the one that they were measured on."""
 
     bench: Work
     samples: dict[str, list[Sample]] = field(default_factory=dict)
+    machine: str = ""
 
     def values(self, broker: str, figure: Figure) -> list[float]:
         return [sample[figure.key] for sample in self.samples.get(broker, []) if figure.key in sample]

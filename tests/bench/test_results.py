@@ -8,7 +8,7 @@ import pytest
 
 from bench.__main__ import BENCHES, MEMORY, _write
 from bench.measures import Outcome, Settings
-from bench.report import read
+from bench.report import by_machine, read
 
 WORKS = {work.name: work for work in [*BENCHES, MEMORY]}
 
@@ -39,3 +39,15 @@ def test_a_load_that_is_measured_again_replaces_its_samples(tmp_path: Path) -> N
     assert list(kept) == ["web", "start"]
     assert kept["web"]["records/s"] == 3.0 and kept["start"]["start"] == 1.0
     assert "a load of the past" not in samples.read_text()
+
+
+def test_loads_that_were_measured_on_another_machine_are_apart(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="plots are of the extra `bench`")
+    web, start = outcome("web", 3.0, 2.0), outcome("start", 1.0, 4.0)
+    web.machine, start.machine = "cores 64", "cores 2"
+    _write(tmp_path, [start], Settings())
+    _write(tmp_path, [web], Settings())
+    before, apart = (tmp_path / "RESULTS.md").read_text().split("## Measured earlier, on another machine")
+    assert "Machine: cores 64;" in before and "| web |" in before and "| start |" not in before
+    assert "Machine: cores 2." in apart and "| start |" in apart
+    assert [one.machine for one in by_machine(read(tmp_path / "results.jsonl", WORKS.values()))[0]] == ["cores 64"]
