@@ -13,6 +13,7 @@ import txbroker.api
 import txbroker.wire.messages
 from docs.reference_pages.markdown import escape, table
 from txbroker.api.registry import api_name
+from txbroker.api.resources import Rights, rights_of
 from txbroker.wire.schema import Request, VersionRange
 
 _HEAD = """\
@@ -22,6 +23,9 @@ This page is generated from the handlers of requests. `ApiVersions` advertises t
 not advertised, or only on listeners with SASL, and those that only a broker of a cluster (`zookeeper.connect`) serves;
 `txbroker broker-api-versions` prints what a running broker advertises. Some APIs are answered with an error only, so that clients that
 require them fail at once and with a reason.
+
+With an [authorizer](security.md#access-control-lists) a request needs operations on the resources that it names, as in Apache Kafka.
+The last column has all that requests of an API may ask for: of some one is enough, such as on the topic or on the cluster.
 
 """
 _TITLES = ("Behaviour", "Version notes")
@@ -42,6 +46,7 @@ class Served(NamedTuple):
     advertised: bool
     for_login: bool
     in_cluster: bool
+    rights: Rights
 
 
 def served() -> Mapping[int, Served]:
@@ -58,6 +63,7 @@ def served() -> Mapping[int, Served]:
                     getattr(value, "advertised", True),
                     getattr(value, "for_login", False),
                     getattr(value, "in_cluster", False),
+                    rights_of(value),
                 )
     return dict(sorted(found.items()))
 
@@ -77,8 +83,9 @@ def protocol_page() -> str:
         link = f"[{api_name(api.request)}](#{_anchor(api.module)})"
         versions = f"{api.versions}, in a cluster" if api.in_cluster else str(api.versions)
         versions += "" if api.advertised else ", on listeners with SASL" if api.for_login else ", not advertised"
-        rows.append([str(key), link, versions, str(api.request.versions)])
-    page = _HEAD + table(("key", "API", "versions served", "versions in Kafka"), rows)
+        rights = "; ".join(f"{operation.title} on {resource.title}" for operation, resource in api.rights)
+        rows.append([str(key), link, versions, str(api.request.versions), rights])
+    page = _HEAD + table(("key", "API", "versions served", "versions in Kafka", "operations that it may need"), rows)
     for module in dict.fromkeys(api.module for api in apis.values()):
         names = ", ".join(f"{api_name(api.request)} ({key})" for key, api in apis.items() if api.module is module)
         page += f"\n({_anchor(module)})=\n## {names}\n\n{_docstring(module)}"

@@ -11,6 +11,12 @@ import pytest
 
 from tests.fuzz import frames
 from tests.fuzz.inprocess import InProcessBroker
+from txbroker.api import describe_cluster as describe_cluster_handler
+from txbroker.api import describe_topic_partitions as describe_topic_partitions_handler
+from txbroker.api import group_admin as group_admin_handler
+from txbroker.api import metadata as metadata_handler
+from txbroker.api.request_context import Session
+from txbroker.api.resources import rights_of
 from txbroker.connection.protocol import Connection
 from txbroker.errors import ErrorCode
 from txbroker.security.acl_model import ANY, MATCH, AclOperation, AclPermission, AclResource, PatternType
@@ -312,3 +318,41 @@ def test_the_denied_form_of_every_request_with_null_is_answered(populated: Guard
         output, closed = _answers(populated, cls, version, frames.request_frame(cls, version, 1, _Null()))
         answered = bool(output) and not closed
         assert answered or cls.__name__ in ("ProduceRequest", "SaslHandshakeRequest"), frames.described(cls, version)
+
+
+def test_the_declared_rights_are_those_that_requests_ask_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The protocol reference has them: random requests ask for each of them, and for nothing else."""
+    for module in (metadata_handler, describe_cluster_handler, describe_topic_partitions_handler, group_admin_handler):
+        monkeypatch.setattr(module, "authorized_operations", lambda *_: 0)  # the bits of the client: everything is asked
+    random = Random(5)
+    asked: set[tuple[int, int]] = set()
+
+    class Recording:
+        allows_all = False
+
+        def authorize(self, session: Session, operation: Op, resource: R, name: str) -> bool:
+            asked.add((operation, resource))
+            return random.random() < 0.7
+
+        def authorize_any(self, session: Session, operation: Op, resource: R) -> bool:
+            asked.add((operation, resource))
+            return True
+
+    broker = InProcessBroker()
+    try:
+        registry = broker._connect()[0]._registry
+        registry.authorizer = Recording()
+        registry.routes.clear()
+        for key, (handler, _) in registry._handlers.items():
+            declared = set(rights_of(handler))
+            versions = [version for cls, version in broker.served.pairs if cls.api_key == key]
+            asked.clear()
+            for attempt in range(4000 if versions else 0):
+                version = versions[attempt % len(versions)]
+                if version == 0 or attempt % 7:
+                    broker.send([frames.request_frame(handler.request, version, 1, random.randrange)])
+                if attempt > 40 and asked == declared:
+                    break
+            assert asked == declared or not versions, handler.request.__name__
+    finally:
+        broker.close()

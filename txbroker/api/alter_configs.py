@@ -111,7 +111,7 @@ class AlterConfigsHandler:
     """Replaces the configurations of a resource (deprecated in Kafka, but used by several clients)."""
 
     request: type[Request] = AlterConfigsRequest
-    resources = staticmethod(config_needs(AclOperation.ALTER_CONFIGS, "responses"))
+    resources = config_needs(AclOperation.ALTER_CONFIGS, "responses")
 
     def __init__(self, resources: ConfigResources, admin: ConfigAdmin, config: BrokerConfig, operations: TopicOperations) -> None:
         self._alterer = _Alterer(resources, admin, operations)
@@ -144,7 +144,7 @@ class IncrementalAlterConfigsHandler:
     """Changes single keys of a resource."""
 
     request: type[Request] = IncrementalAlterConfigsRequest
-    resources = staticmethod(config_needs(AclOperation.ALTER_CONFIGS, "responses"))
+    resources = config_needs(AclOperation.ALTER_CONFIGS, "responses")
 
     def __init__(self, resources: ConfigResources, admin: ConfigAdmin, config: BrokerConfig, operations: TopicOperations) -> None:
         self._alterer = _Alterer(resources, admin, operations)

@@ -6,11 +6,11 @@ configuration.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import Any
 
-from txbroker.api.resources import CLUSTER_NAME, AclOperation, AclResource, Need
+from txbroker.api.resources import CLUSTER_NAME, AclOperation, AclResource, Need, declared
 from txbroker.cluster.image import ClusterImage
 from txbroker.cluster.node_paths import ALL_BROKERS, Entity, broker_entity, topic_entity
 from txbroker.errors import BrokerError, ErrorCode
@@ -28,7 +28,7 @@ class ResourceType(IntEnum):
 _OF_THE_CLUSTER = (4, 8, 16)
 
 
-def config_needs(operation: AclOperation, answers: str) -> Callable[[Any, object], Sequence[Need]]:
+def config_needs(operation: AclOperation, answers: str) -> Any:
     """`resources` of the handlers: each resource of a request needs `operation` on its topic, or on the cluster."""
 
     def needs(request: Any, context: object) -> Sequence[Need]:
@@ -40,7 +40,7 @@ def config_needs(operation: AclOperation, answers: str) -> Callable[[Any, object
             Need(operation, AclResource.CLUSTER, cluster, "resources", answers),
         )
 
-    return needs
+    return declared(needs, (operation, AclResource.TOPIC), (operation, AclResource.CLUSTER))
 
 
 class ConfigResources:

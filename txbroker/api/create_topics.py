@@ -15,7 +15,7 @@ from twisted.internet.defer import Deferred
 
 from txbroker.api.admin_log import topic_created
 from txbroker.api.request_context import RequestContext
-from txbroker.api.resources import AclOperation, AclResource, on_each
+from txbroker.api.resources import AclOperation, AclResource, Rights, on_each
 from txbroker.api.topic_waiting import TopicWaiting
 from txbroker.cluster.topics import PARTITIONS_MAX, CreatedTopic, NewTopic, TopicAdmin
 from txbroker.cluster.tree.operations import together
@@ -39,6 +39,11 @@ class CreateTopicsHandler:
     """Writes topics into the tree and waits for the controller. `check_controller` raises NOT_CONTROLLER if this broker is not it."""
 
     request: type[Request] = CreateTopicsRequest
+    rights: Rights = (
+        (AclOperation.CREATE, AclResource.CLUSTER),
+        (AclOperation.CREATE, AclResource.TOPIC),
+        (AclOperation.DESCRIBE_CONFIGS, AclResource.TOPIC),
+    )
     resources = on_each(AclOperation.CREATE, AclResource.TOPIC, "topics", "topics", "name", instead=AclOperation.CREATE)
 
     def __init__(

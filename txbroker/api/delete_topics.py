@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from twisted.internet.defer import Deferred
 
 from txbroker.api.request_context import RequestContext
-from txbroker.api.resources import AclOperation, AclResource, Need
+from txbroker.api.resources import AclOperation, AclResource, Need, Rights
 from txbroker.api.topic_waiting import TopicWaiting
 from txbroker.cluster.image import ClusterImage, TopicImage
 from txbroker.cluster.topics import TopicAdmin
@@ -30,6 +30,7 @@ class DeleteTopicsHandler:
     """Writes deletions into the tree and waits for the controller."""
 
     request: type[Request] = DeleteTopicsRequest
+    rights: Rights = ((AclOperation.DELETE, AclResource.TOPIC), (AclOperation.DELETE, AclResource.CLUSTER))
 
     def __init__(
         self,

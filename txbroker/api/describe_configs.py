@@ -36,7 +36,7 @@ class DescribeConfigsHandler:
     """Every key of a resource, with its value and the source of the value."""
 
     request: type[Request] = DescribeConfigsRequest
-    resources = staticmethod(config_needs(AclOperation.DESCRIBE_CONFIGS, "results"))
+    resources = config_needs(AclOperation.DESCRIBE_CONFIGS, "results")
 
     def __init__(self, resources: ConfigResources, admin: ConfigAdmin, config: BrokerConfig, operations: TopicOperations) -> None:
         self._resources = resources

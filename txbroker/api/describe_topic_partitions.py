@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from txbroker.api.authorized_operations import TOPIC_OPERATIONS, authorized_operations
 from txbroker.api.endpoints import Endpoints
 from txbroker.api.request_context import RequestContext
-from txbroker.api.resources import AclOperation, AclResource, in_place
+from txbroker.api.resources import AclOperation, AclResource, Rights, in_place
 from txbroker.cluster.image import ClusterImage, PartitionImage, TopicImage
 from txbroker.cluster.node_data import NO_LEADER
 from txbroker.errors import BrokerError, ErrorCode
@@ -31,6 +31,7 @@ class DescribeTopicPartitionsHandler:
     """Answers from the cluster image, page by page."""
 
     request: type[Request] = DescribeTopicPartitionsRequest
+    rights: Rights = ((AclOperation.DESCRIBE, AclResource.TOPIC),)
     resources = staticmethod(in_place)
 
     def __init__(self, image: ClusterImage, endpoints: Endpoints, partitions_max: int) -> None:

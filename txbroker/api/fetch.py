@@ -30,7 +30,7 @@ from txbroker.api.parking import ParkedRequest
 from txbroker.api.read_replica import ReadReplicas
 from txbroker.api.request_context import RequestContext
 from txbroker.api.request_counts import Errors
-from txbroker.api.resources import in_place
+from txbroker.api.resources import AclOperation, AclResource, Rights, in_place
 from txbroker.client_quotas.quotas import ClientQuotas
 from txbroker.cluster.image import ClusterImage
 from txbroker.cluster.local_replica import CONSUMER
@@ -48,6 +48,7 @@ class FetchHandler:
     """Reads, and parks requests that have fewer than min.bytes."""
 
     request: type[Request] = FetchRequest
+    rights: Rights = ((AclOperation.READ, AclResource.TOPIC), (AclOperation.CLUSTER_ACTION, AclResource.CLUSTER))
     resources = staticmethod(in_place)  # a session has more partitions than the request: `Fetch` asks for each that it reads
     overlaps = True
 

@@ -14,7 +14,7 @@ from twisted.internet.defer import Deferred
 
 from txbroker.api.endpoints import NO_NODE, Endpoints
 from txbroker.api.request_context import RequestContext
-from txbroker.api.resources import AclOperation, AclResource, Need
+from txbroker.api.resources import AclOperation, AclResource, Need, Rights
 from txbroker.api.topic_creation import TopicCreation
 from txbroker.cluster.image import ClusterImage
 from txbroker.errors import BrokerError, ErrorCode
@@ -36,6 +36,7 @@ class FindCoordinatorHandler:
     """Looks up the leader of the key's partition."""
 
     request: type[Request] = FindCoordinatorRequest
+    rights: Rights = ((AclOperation.DESCRIBE, AclResource.GROUP), (AclOperation.DESCRIBE, AclResource.TRANSACTIONAL_ID))
 
     def __init__(self, image: ClusterImage, endpoints: Endpoints, creation: TopicCreation) -> None:
         self._image = image

@@ -10,7 +10,7 @@ from twisted.internet.defer import Deferred
 
 from txbroker.api.authorized_operations import GROUP_OPERATIONS, authorized_operations
 from txbroker.api.request_context import RequestContext
-from txbroker.api.resources import AclOperation, AclResource, in_place, on_each
+from txbroker.api.resources import AclOperation, AclResource, Rights, in_place, on_each
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.groups import group_results
 from txbroker.groups.coordinator import GroupCoordinator
@@ -33,6 +33,7 @@ class ListGroupsHandler:
     """The groups that this broker coordinates."""
 
     request: type[Request] = ListGroupsRequest
+    rights: Rights = ((AclOperation.DESCRIBE, AclResource.CLUSTER), (AclOperation.DESCRIBE, AclResource.GROUP))
     resources = staticmethod(in_place)
 
     def __init__(self, coordinator: GroupCoordinator) -> None:

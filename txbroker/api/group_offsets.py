@@ -14,7 +14,7 @@ from functools import partial
 from twisted.internet.defer import Deferred, succeed
 
 from txbroker.api.request_context import RequestContext
-from txbroker.api.resources import AclOperation, AclResource, Need, on_group
+from txbroker.api.resources import AclOperation, AclResource, Need, Rights, on_group
 from txbroker.cluster.image import ClusterImage
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.groups.coordinator import GroupCoordinator
@@ -69,6 +69,7 @@ class OffsetCommitHandler:
     """Commits offsets of a group; the response is sent when they are in `__consumer_offsets`."""
 
     request: type[Request] = OffsetCommitRequest
+    rights: Rights = ((AclOperation.READ, AclResource.GROUP), (AclOperation.READ, AclResource.TOPIC))
 
     def __init__(self, coordinator: GroupCoordinator, image: ClusterImage) -> None:
         self._coordinator = coordinator
@@ -137,6 +138,7 @@ class OffsetFetchHandler:
     """Returns the committed offsets of one group, or of several."""
 
     request: type[Request] = OffsetFetchRequest
+    rights: Rights = ((AclOperation.DESCRIBE, AclResource.GROUP), (AclOperation.DESCRIBE, AclResource.TOPIC))
 
     def __init__(self, coordinator: GroupCoordinator, image: ClusterImage) -> None:
         self._coordinator = coordinator
@@ -281,6 +283,7 @@ class OffsetDeleteHandler:
     """Deletes offsets of a group that is not subscribed to the topics (KIP-496)."""
 
     request: type[Request] = OffsetDeleteRequest
+    rights: Rights = ((AclOperation.DELETE, AclResource.GROUP), (AclOperation.READ, AclResource.TOPIC))
     resources = on_group(AclOperation.DELETE)
 
     def __init__(self, coordinator: GroupCoordinator, image: ClusterImage) -> None:

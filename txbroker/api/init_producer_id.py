@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from twisted.internet.defer import Deferred
 
 from txbroker.api.request_context import RequestContext
-from txbroker.api.resources import CLUSTER_NAME, AclOperation, AclResource, Need
+from txbroker.api.resources import CLUSTER_NAME, AclOperation, AclResource, Need, Rights
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.transactions.coordinator import TransactionCoordinator
 from txbroker.transactions.transaction import Producer
@@ -29,6 +29,11 @@ class InitProducerIdHandler:
     """Allocates producer ids; `next_id` takes them from blocks that are reserved in the metadata tree."""
 
     request: type[Request] = InitProducerIdRequest
+    rights: Rights = (
+        (AclOperation.WRITE, AclResource.TRANSACTIONAL_ID),
+        (AclOperation.IDEMPOTENT_WRITE, AclResource.CLUSTER),
+        (AclOperation.WRITE, AclResource.TOPIC),
+    )
     versions = VersionRange(0, 5)
 
     def __init__(self, next_id: Callable[[], Deferred[int]], coordinator: TransactionCoordinator) -> None:

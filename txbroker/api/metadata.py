@@ -23,7 +23,7 @@ from txbroker.api.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATI
 from txbroker.api.encoded.cached_response import CachedResponse, ResponseCache
 from txbroker.api.endpoints import Endpoints
 from txbroker.api.request_context import RequestContext
-from txbroker.api.resources import AclOperation, AclResource, in_place
+from txbroker.api.resources import AclOperation, AclResource, Rights, in_place
 from txbroker.api.topic_creation import TopicCreation
 from txbroker.api.topic_waiting import TopicWaiting
 from txbroker.cluster.image import ClusterImage, PartitionImage, TopicImage
@@ -54,6 +54,11 @@ class MetadataHandler:
     """Answers from the cluster image, and creates missing topics if that is allowed."""
 
     request: type[Request] = MetadataRequest
+    rights: Rights = (
+        (AclOperation.DESCRIBE, AclResource.TOPIC),
+        (AclOperation.CREATE, AclResource.CLUSTER),
+        (AclOperation.CREATE, AclResource.TOPIC),
+    )
     resources = staticmethod(in_place)
 
     def __init__(

@@ -24,7 +24,7 @@ from txbroker.api.produce_response import ACKS_ALL, Outcome, ProduceAnswers, Pro
 from txbroker.api.produce_verification import ProduceVerification, Unverified, Verified
 from txbroker.api.request_context import RequestContext
 from txbroker.api.request_counts import Errors
-from txbroker.api.resources import AclOperation, AclResource, Need
+from txbroker.api.resources import AclOperation, AclResource, Need, Rights
 from txbroker.api.unanswered_appends import Unanswered, UnansweredAppends
 from txbroker.cluster.partition import Partition
 from txbroker.cluster.refused_sequences import PASSING
@@ -78,6 +78,7 @@ class ProduceHandler:
     """Appends; parks acks=all until all in-sync replicas have the records, and acks=1 until the log is synced if that is required."""
 
     request: type[Request] = ProduceRequest
+    rights: Rights = ((AclOperation.WRITE, AclResource.TRANSACTIONAL_ID), (AclOperation.WRITE, AclResource.TOPIC))
     overlaps = True
 
     def __init__(

@@ -33,6 +33,16 @@ class Need(NamedTuple):
 
 
 Resources = Callable[[Any, Any], Sequence[Need]]
+Rights = Sequence[tuple[AclOperation, AclResource]]
+
+
+def rights_of(handler: Any) -> Rights:
+    """The operations on types of resources that requests of a handler may need, for the documentation; none: every client may send them.
+
+    A handler has them as `rights` if it asks for some itself, or its `resources` is not one of those below.
+    """
+    found: Rights = getattr(handler, "rights", ()) or getattr(handler.resources, "rights", ())
+    return found
 
 
 def in_place(request: object, context: object) -> Sequence[Need]:
@@ -40,20 +50,32 @@ def in_place(request: object, context: object) -> Sequence[Need]:
     return ()
 
 
+def declared(needs: Any, *rights: tuple[AclOperation, AclResource]) -> Any:
+    """`needs` as `resources` of a handler, with its rights."""
+    needs.rights = rights
+    return staticmethod(needs)
+
+
 def on_cluster(operation: AclOperation, *, instead: AclOperation | None = None) -> Any:
     """The whole request needs an operation on the cluster."""
     needs = (Need(operation, AclResource.CLUSTER, (CLUSTER_NAME,), instead=instead),)
-    return staticmethod(lambda request, context: needs)
+    rights = [(each, AclResource.CLUSTER) for each in (operation, instead) if each is not None]
+    return declared(lambda request, context: needs, *rights)
 
 
 def on_group(operation: AclOperation) -> Any:
     """The whole request needs an operation on its group."""
-    return staticmethod(lambda request, context: (Need(operation, AclResource.GROUP, (request.group_id,)),))
+    return declared(
+        lambda request, context: (Need(operation, AclResource.GROUP, (request.group_id,)),), (operation, AclResource.GROUP)
+    )
 
 
 def on_transactional_id(operation: AclOperation) -> Any:
     """The whole request needs an operation on its transactional id."""
-    return staticmethod(lambda request, context: (Need(operation, AclResource.TRANSACTIONAL_ID, (request.transactional_id,)),))
+    return declared(
+        lambda request, context: (Need(operation, AclResource.TRANSACTIONAL_ID, (request.transactional_id,)),),
+        (operation, AclResource.TRANSACTIONAL_ID),
+    )
 
 
 def on_each(
@@ -66,4 +88,4 @@ def on_each(
         names = [getattr(item, field) for item in named] if field else named
         return (Need(operation, resource, names, items, answers, instead),)
 
-    return staticmethod(needs)
+    return declared(needs, (operation, resource), *([] if instead is None else [(instead, AclResource.CLUSTER)]))

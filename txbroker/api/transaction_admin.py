@@ -11,7 +11,7 @@ from functools import partial
 
 from txbroker.api import linear_patterns
 from txbroker.api.request_context import RequestContext
-from txbroker.api.resources import AclOperation, AclResource, in_place, on_each
+from txbroker.api.resources import AclOperation, AclResource, Rights, in_place, on_each
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.transactions.coordinator import TransactionCoordinator
 from txbroker.transactions.transaction_record import TransactionRecord
@@ -36,6 +36,7 @@ class DescribeTransactionsHandler:
     """Transactional ids with their transactions."""
 
     request: type[Request] = DescribeTransactionsRequest
+    rights: Rights = ((AclOperation.DESCRIBE, AclResource.TRANSACTIONAL_ID), (AclOperation.DESCRIBE, AclResource.TOPIC))
     resources = on_each(AclOperation.DESCRIBE, AclResource.TRANSACTIONAL_ID, "transactional_ids", "transaction_states")
 
     def __init__(self, coordinator: TransactionCoordinator) -> None:
@@ -81,6 +82,7 @@ class ListTransactionsHandler:
     """The transactional ids of this broker that pass the filters."""
 
     request: type[Request] = ListTransactionsRequest
+    rights: Rights = ((AclOperation.DESCRIBE, AclResource.TRANSACTIONAL_ID),)
     resources = staticmethod(in_place)
 
     def __init__(self, coordinator: TransactionCoordinator, now_ms: Callable[[], int]) -> None:

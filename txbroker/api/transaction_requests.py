@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from twisted.internet.defer import Deferred, gatherResults
 
 from txbroker.api.request_context import RequestContext
-from txbroker.api.resources import CLUSTER_NAME, AclOperation, AclResource, Need, on_transactional_id
+from txbroker.api.resources import CLUSTER_NAME, AclOperation, AclResource, Need, Rights, on_transactional_id
 from txbroker.api.topic_creation import TopicCreation
 from txbroker.cluster.image import ClusterImage
 from txbroker.errors import BrokerError, ErrorCode
@@ -46,6 +46,11 @@ class AddPartitionsToTxnHandler:
     """Adds partitions to open transactions, or verifies that they were added."""
 
     request: type[Request] = AddPartitionsToTxnRequest
+    rights: Rights = (
+        (AclOperation.WRITE, AclResource.TRANSACTIONAL_ID),
+        (AclOperation.WRITE, AclResource.TOPIC),
+        (AclOperation.CLUSTER_ACTION, AclResource.CLUSTER),
+    )
 
     def __init__(self, coordinator: TransactionCoordinator, image: ClusterImage) -> None:
         self._coordinator = coordinator
@@ -150,6 +155,7 @@ class AddOffsetsToTxnHandler:
     """Adds the partition of `__consumer_offsets` that stores a group's offsets."""
 
     request: type[Request] = AddOffsetsToTxnRequest
+    rights: Rights = ((AclOperation.WRITE, AclResource.TRANSACTIONAL_ID), (AclOperation.READ, AclResource.GROUP))
 
     def __init__(self, coordinator: TransactionCoordinator, image: ClusterImage, creation: TopicCreation) -> None:
         self._coordinator = coordinator

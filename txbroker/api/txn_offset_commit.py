@@ -14,7 +14,7 @@ from twisted.internet.defer import Deferred
 
 from txbroker.api.group_offsets import check_knows_topics
 from txbroker.api.request_context import RequestContext
-from txbroker.api.resources import AclOperation, AclResource, Need
+from txbroker.api.resources import AclOperation, AclResource, Need, Rights
 from txbroker.cluster.image import ClusterImage
 from txbroker.cluster.replicas import Replicas
 from txbroker.coordinators.state_log import TransactionalProducer
@@ -52,6 +52,11 @@ class TxnOffsetCommitHandler:
     """Commits offsets of a group in a transaction."""
 
     request: type[Request] = TxnOffsetCommitRequest
+    rights: Rights = (
+        (AclOperation.WRITE, AclResource.TRANSACTIONAL_ID),
+        (AclOperation.READ, AclResource.GROUP),
+        (AclOperation.READ, AclResource.TOPIC),
+    )
 
     def __init__(self, groups: GroupCoordinator, image: ClusterImage, replicas: Replicas, verifier: TransactionVerifier) -> None:
         self._groups = groups
