@@ -23,6 +23,7 @@ ARGUMENTS = {
     "topics": [["--list"], ["--describe"], ["--create", "--topic", "t"]],
     "configs": [["--describe", "--topic", "t"], ["--alter", "--topic", "t", "--add-config", "retention.ms=1"]],
     "groups": [["--list"], ["--describe", "--group", "g"], ["--delete", "--group", "g"]],
+    "acls": [["--list"], ["explain", "--principal", "User:a", "--operation", "Read", "--topic", "t"]],
     "produce": [["--topic", "t"]],
     "consume": [["--topic", "t", "--from-beginning", "--max-messages", "1"]],
     "get-offsets": [["--topic", "t"]],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from txbroker.api.request_context import RequestContext
 from txbroker.api.resources import CLUSTER_NAME, AclOperation, AclResource
+from txbroker.security.acl_model import SUPPORTED_OPERATIONS
 
 NOT_REQUESTED = -(2**31)  # the field's value when the client did not request it
 
@@ -12,10 +13,9 @@ def _bits(*operations: AclOperation) -> int:
     return sum(1 << operation for operation in operations)
 
 
-_O = AclOperation
-TOPIC_OPERATIONS = _bits(_O.READ, _O.WRITE, _O.CREATE, _O.DELETE, _O.ALTER, _O.DESCRIBE, _O.DESCRIBE_CONFIGS, _O.ALTER_CONFIGS)
-GROUP_OPERATIONS = _bits(_O.READ, _O.DELETE, _O.DESCRIBE)
-CLUSTER_OPERATIONS = _bits(_O.CREATE, _O.ALTER, _O.DESCRIBE, _O.CLUSTER_ACTION, _O.DESCRIBE_CONFIGS, _O.ALTER_CONFIGS, _O.IDEMPOTENT_WRITE)
+TOPIC_OPERATIONS = _bits(*SUPPORTED_OPERATIONS[AclResource.TOPIC])
+GROUP_OPERATIONS = _bits(*SUPPORTED_OPERATIONS[AclResource.GROUP])
+CLUSTER_OPERATIONS = _bits(*SUPPORTED_OPERATIONS[AclResource.CLUSTER])
 
 
 def authorized_operations(

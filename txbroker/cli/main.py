@@ -41,6 +41,7 @@ COMMANDS = {
     "topics": "topics",
     "configs": "configs",
     "groups": "groups",
+    "acls": "acls.acls_command",
     "produce": "produce",
     "consume": "consume",
     "get-offsets": "get_offsets",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -43,6 +44,23 @@ class AclResource(IntEnum):
     def title(self) -> str:
         """Its name in paths and in log lines, as `TransactionalId`."""
         return _title(self)
+
+
+# The operations that ACLs of a type of resources can have, besides ALL (Kafka's AclEntry.supportedOperations).
+SUPPORTED_OPERATIONS: Mapping[AclResource, Sequence[AclOperation]] = {
+    AclResource.TOPIC: (
+        AclOperation.READ, AclOperation.WRITE, AclOperation.CREATE, AclOperation.DELETE, AclOperation.ALTER, AclOperation.DESCRIBE,
+        AclOperation.DESCRIBE_CONFIGS, AclOperation.ALTER_CONFIGS,
+    ),
+    AclResource.GROUP: (AclOperation.READ, AclOperation.DELETE, AclOperation.DESCRIBE),
+    AclResource.CLUSTER: (
+        AclOperation.CREATE, AclOperation.ALTER, AclOperation.DESCRIBE, AclOperation.CLUSTER_ACTION, AclOperation.DESCRIBE_CONFIGS,
+        AclOperation.ALTER_CONFIGS, AclOperation.IDEMPOTENT_WRITE,
+    ),
+    AclResource.TRANSACTIONAL_ID: (AclOperation.WRITE, AclOperation.DESCRIBE),
+    AclResource.DELEGATION_TOKEN: (AclOperation.DESCRIBE,),
+    AclResource.USER: (AclOperation.CREATE_TOKENS, AclOperation.DESCRIBE_TOKENS),
+}  # fmt: skip
 
 
 class PatternType(IntEnum):

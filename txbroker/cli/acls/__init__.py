@@ -1,0 +1,1 @@
+"""`txbroker acls`."""
