@@ -8,6 +8,7 @@ import pytest
 
 from tests.handover.test_import_rules import ALONE, CLUSTER, MADE, ORDERS, cluster, logs, plan, topic
 from txbroker.cluster.node_data import ProducerIdBlock, decode_config, decode_producer_id_block, decode_state, decode_topic, encode_config
+from txbroker.cluster.tree.interface import Create
 from txbroker.cluster.zookeeper_migration.export_rules import ExportPlan, Nodes, plan_export
 from txbroker.cluster.zookeeper_migration.kafka_metadata import ForeignCluster, ForeignPartition, FoundLogs
 from txbroker.log.meta_properties import Identity
@@ -36,6 +37,24 @@ def test_an_empty_zookeeper_gets_everything_parents_first() -> None:
     for path in made.nodes:
         assert path.rpartition("/")[0] in seen, path
         seen.add(path)
+
+
+def test_acls_replace_those_in_zookeeper() -> None:
+    acls = {"/kafka-acl/Topic/a": b"1", "/kafka-acl-extended/prefixed/Group/a b": b"2"}
+    there = replace(EMPTY, acls={"/kafka-acl/Topic/a": b"3", "/kafka-acl/Topic/old": b"4"})
+    made = exported({op.path: op.data for op in with_acls(acls)}, there)
+    assert {path: data for path, data in made.nodes.items() if path.startswith("/kafka-acl") and data} == acls
+    assert list(made.nodes).index("/kafka-acl-extended/prefixed/Group") < list(made.nodes).index("/kafka-acl-extended/prefixed/Group/a b")
+    assert made.obsolete == ["/kafka-acl/Topic/old"]
+    kept = exported(imported(), there)
+    assert kept.obsolete == [] and not [path for path in kept.nodes if "acl" in path], "the broker never had an authorizer"
+
+
+def with_acls(acls: dict[str, bytes]) -> list[Create]:
+    """What an import of a cluster with ACLs creates."""
+    made = plan(replace(cluster(orders=topic(ALONE, ALONE)), acls=acls), logs("orders-0", "orders-1"))
+    assert made.notes and "2 resources" in made.notes[0]
+    return made.operations()
 
 
 def test_epochs_and_producer_ids_are_above_those_of_both() -> None:

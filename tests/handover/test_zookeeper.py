@@ -89,7 +89,6 @@ def test_everything_is_imported_or_reported(zookeeper: ZooKeeperProcess, chroot:
     assert found["next_producer_id"] == 6000 and found["cluster_id"] == CLUSTER
     concerns, notes = "\n".join(found["concerns"]), "\n".join(found["notes"])
     for said in (
-        "access control lists of 2 resources",
         "1 user (alice)",
         "replicas of 1 partition (s-txn-1)",
         "not in sync for 1 partition",
@@ -97,7 +96,8 @@ def test_everything_is_imported_or_reported(zookeeper: ZooKeeperProcess, chroot:
         "the log of 1 partition (gone-0)",
     ):
         assert said in concerns
-    for said in ("segment.bytes of topic s-txn", "2 entities (", "does not know 7 topics", "ssl.keystore.password of broker 1"):
+    for said in ("segment.bytes of topic s-txn", "2 entities (", "does not know 7 topics", "ssl.keystore.password of broker 1",
+                 "the ACLs of 2 resources count once the broker has the authorizer.class.name"):
         assert said in notes
     assert "secret" not in notes + concerns
 
@@ -106,6 +106,8 @@ def test_everything_is_imported_or_reported(zookeeper: ZooKeeperProcess, chroot:
     states = [decode_state(tree[f"/brokers/topics/s-txn/partitions/{number}/state"], 0) for number in (0, 1)]
     assert [(state.leader, state.isr, state.leader_epoch) for state in states] == [(1, (1,), 8), (1, (1,), 4)]
     assert {state.controller_epoch for state in states} == {12}
+    acls = [path for path in NODES if path.startswith("/kafka-acl")]
+    assert {path: tree[path] for path in acls} == {path: NODES[path].encode() for path in acls}
 
 
 def test_a_registered_broker_must_be_stopped_first(zookeeper: ZooKeeperProcess, client: Any, chroot: str, directory: Path) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from txbroker.cluster.node_data import MalformedNode, to_json
+from txbroker.cluster.node_paths import ACL_ROOTS
 from txbroker.security.acl_model import (
     ANY_HOST,
     ANY_USER,
@@ -22,7 +23,7 @@ from txbroker.security.acl_model import (
     ResourcePattern,
 )
 
-ROOTS = {PatternType.LITERAL: "/kafka-acl", PatternType.PREFIXED: "/kafka-acl-extended/prefixed"}
+ROOTS = dict(zip((PatternType.LITERAL, PatternType.PREFIXED), ACL_ROOTS, strict=True))
 CHANGES = {PatternType.LITERAL: "/kafka-acl-changes", PatternType.PREFIXED: "/kafka-acl-extended-changes"}
 CHANGE_NAME = "acl_changes_"
 

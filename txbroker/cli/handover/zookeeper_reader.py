@@ -25,7 +25,6 @@ from txbroker.names import TopicPartition, amount
 _MIGRATION = "/migration"
 _REASSIGNMENT = "/admin/reassign_partitions"
 _TOKENS = "/delegation_token/tokens"
-_ACLS = ("/kafka-acl", "/kafka-acl-extended/prefixed")
 
 
 def read_cluster(zookeeper: ZooKeeper, broker_id: int, on_progress: OnProgress, *, may_be_empty: bool = False) -> ForeignCluster:
@@ -53,6 +52,7 @@ def _read(zookeeper: ZooKeeper, broker_id: int, on_progress: OnProgress) -> Fore
         producer_ids=None if not block else decode_producer_id_block(block),
         deleting=frozenset(zookeeper.children(node_paths.DELETE_TOPICS)),
         alive=frozenset(int(name) for name in zookeeper.children(node_paths.BROKER_IDS) if name.isdecimal()),
+        acls=_acls(zookeeper, on_progress),
         notes=tuple(_notes(zookeeper, assignments)),
         concerns=tuple(_concerns(zookeeper)),
     )
@@ -92,6 +92,12 @@ def _config(zookeeper: ZooKeeper, entity: Entity) -> dict[str, str]:
     return decode_config(data) if data else {}
 
 
+def _acls(zookeeper: ZooKeeper, on_progress: OnProgress) -> dict[str, bytes | None]:
+    """The nodes with ACLs."""
+    kinds = [f"{root}/{kind}" for root in node_paths.ACL_ROOTS for kind in zookeeper.children(root)]
+    return dict(zookeeper.get_all([f"{kind}/{name}" for kind in kinds for name in zookeeper.children(kind)], on_progress))
+
+
 def _notes(zookeeper: ZooKeeper, assignments: dict[str, TopicAssignment]) -> Iterator[str]:
     limited = [name for kind in ("clients", "ips") for name in zookeeper.children(f"/config/{kind}")]
     limited += [name for name in zookeeper.children("/config/users") if not _scram(zookeeper, name)]
@@ -109,11 +115,6 @@ def _notes(zookeeper: ZooKeeper, assignments: dict[str, TopicAssignment]) -> Ite
 
 
 def _concerns(zookeeper: ZooKeeper) -> Iterator[str]:
-    acls = sum(
-        len(zookeeper.children(f"{root}/{kind}")) for root in _ACLS for kind in zookeeper.children(root) if kind not in ("changes",)
-    )
-    if acls:
-        yield f"access control lists of {amount(acls, 'resource')} are not imported: every client of txbroker has all permissions"
     users = [name for name in zookeeper.children("/config/users") if _scram(zookeeper, name)]
     if users:
         yield f"SCRAM credentials of {counted(users, 'user')} are not imported: txbroker does not support authentication"

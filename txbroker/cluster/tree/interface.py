@@ -212,6 +212,12 @@ def parent_of(path: str) -> str:
     return path.rpartition("/")[0] or "/"
 
 
+def parents_of(path: str) -> list[str]:
+    """The paths above a node, the highest first, without `/`."""
+    names = path.split("/")
+    return ["/".join(names[:count]) for count in range(2, len(names))]
+
+
 def check_path(path: str) -> None:
     """ValueError unless this is a valid ZooKeeper path: absolute, no empty, `.` or `..` name, no NUL, no slash at the end."""
     if path == "/":

@@ -22,6 +22,7 @@ from txbroker.cluster.node_data import (
     encode_cluster_id,
     encode_config,
 )
+from txbroker.cluster.tree.interface import parents_of
 from txbroker.cluster.tree.sqlite_file import data_of
 from txbroker.cluster.zookeeper_migration.kafka_metadata import ForeignCluster, FoundLogs, counted
 from txbroker.names import TopicPartition
@@ -77,6 +78,7 @@ def plan_export(tree: Nodes, found: FoundLogs, target: ForeignCluster) -> Export
         if name not in deleting:
             _add_topic(plan, name, decode_topic(data), tree, found, target)
     _delete_topics(plan, found, target)
+    _add_acls(plan, tree, target)
     replicated = [
         f"{name}-{number}"
         for name, topic in target.topics.items()
@@ -145,6 +147,21 @@ def _add_topic(
     if known is not None:
         removed = sorted(known.partitions.keys() - assignment.partitions.keys())
         plan.obsolete += [node_paths.partition(TopicPartition(name, number)) for number in removed]
+
+
+def _add_acls(plan: ExportPlan, tree: Nodes, target: ForeignCluster) -> None:
+    """Those of this broker replace those in ZooKeeper, if it ever had an authorizer."""
+    if node_paths.ACL_ROOTS[0] not in tree:
+        return
+    found = {
+        f"{root}/{kind}/{name}": data
+        for root in node_paths.ACL_ROOTS
+        for kind in data_of(tree, root)
+        for name, data in data_of(tree, f"{root}/{kind}").items()
+    }
+    plan.nodes |= {parent: None for path in found for parent in parents_of(path)}
+    plan.nodes |= found
+    plan.obsolete += sorted(target.acls.keys() - found.keys())
 
 
 def _delete_topics(plan: ExportPlan, found: FoundLogs, target: ForeignCluster) -> None:

@@ -16,7 +16,7 @@ from txbroker.cluster.node_data import (
     encode_config,
     encode_controller_epoch,
 )
-from txbroker.cluster.tree.interface import Create
+from txbroker.cluster.tree.interface import Create, parents_of
 from txbroker.names import TopicPartition
 
 
@@ -43,6 +43,7 @@ class ImportPlan:
     default_configs: Mapping[str, str] = field(default_factory=dict)
     controller_epoch: int = 0
     producer_ids: ProducerIdBlock | None = None
+    acls: Mapping[str, bytes | None] = field(default_factory=dict)  # nodes by path, which are copied as they are
     notes: list[str] = field(default_factory=list)
     concerns: list[str] = field(default_factory=list)
     refusals: list[str] = field(default_factory=list)
@@ -63,7 +64,8 @@ class ImportPlan:
                 ops.append(Create(entity.path, encode_config(configs)))
         for topic in self.topics:
             ops += self._topic(topic)
-        return ops
+        parents = {parent: None for path in self.acls for parent in parents_of(path)}
+        return [*ops, *(Create(path, data) for path, data in {**parents, **self.acls}.items())]
 
     def _topic(self, topic: PlannedTopic) -> list[Create]:
         only = (self.broker_id,)

@@ -45,6 +45,7 @@ def plan_import(cluster: ForeignCluster, found: FoundLogs, configs: Mapping[str,
         broker_id=broker_id,
         controller_epoch=cluster.controller_epoch,
         producer_ids=cluster.producer_ids,
+        acls=cluster.acls,
         notes=list(cluster.notes),
         concerns=list(cluster.concerns),
         refusals=list(_identity_problems(cluster, found)),
@@ -101,6 +102,8 @@ def _notes(cluster: ForeignCluster, found: FoundLogs, elsewhere: list[str]) -> I
         )
     if found.identity.cluster_id is None and cluster.cluster_id is None:
         yield "the directories have no cluster id, as those of Apache Kafka before 2.4: the cluster gets a new one, or that of --cluster-id"
+    if cluster.acls:
+        yield f"the ACLs of {amount(len(cluster.acls), 'resource')} count once the broker has the authorizer.class.name of Kafka's brokers"
     opened = sum(log.open_transactions for log in found.logs.values())
     if opened:
         are = "is" if opened == 1 else "are"
