@@ -23,6 +23,8 @@ from txbroker.wire.schema import Request, Response, response_class
 
 log = logging.getLogger("txbroker.authorizer")
 
+LOGGED_MAX = 100  # resources of one request: a request of some kilobytes can name thousands
+
 _DENIED = {
     AclResource.TOPIC: (ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed."),
     AclResource.GROUP: (ErrorCode.GROUP_AUTHORIZATION_FAILED, "Group authorization failed."),
@@ -93,9 +95,12 @@ class CheckedContext(RequestContext):
     def _log(self, allowed: bool, operation: AclOperation, resource: AclResource, name: str, count: int) -> None:
         """In the form of Kafka's AclAuthorizer, which tools look for; once for a request."""
         key = operation, resource, name
-        if key in self._logged:
+        if key in self._logged or len(self._logged) > LOGGED_MAX:
             return
         self._logged.add(key)
+        if len(self._logged) > LOGGED_MAX:
+            log.info("Principal = %s: further resources of the same %s request are not logged", self.principal, self._api)
+            return
         log.log(
             logging.DEBUG if allowed else logging.INFO,
             "Principal = %s is %s Operation = %s from host = %s on resource = %s:LITERAL:%s for request = %s with resourceRefCount = %d",

@@ -65,10 +65,18 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _list(arguments: argparse.Namespace, shown: Results) -> int:
     resources: Sequence[Named | None] = named(arguments) or [None]
-    filters = [_filter(resource, principal) for principal in arguments.principal or [None] for resource in resources]
     with clients.administering(arguments) as admin:
-        found = [binding for each in filters for binding in acl_requests.described(admin, each)]
-    _show(shown, dict.fromkeys(found))
+        found = {
+            principal: [binding for resource in resources for binding in acl_requests.described(admin, _filter(resource, principal))]
+            for principal in arguments.principal or [None]
+        }
+    if shown.as_json or shown.width is not None:
+        _show(shown, dict.fromkeys(binding for bindings in found.values() for binding in bindings))
+        return DONE
+    for principal, bindings in found.items():
+        if principal is not None:
+            shown.line(f"ACLs for principal `{principal}`")
+        _show(shown, dict.fromkeys(bindings))
     return DONE
 
 

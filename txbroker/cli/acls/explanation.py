@@ -21,7 +21,7 @@ SUPER_USERS, EVERYONE = "super.users", "allow.everyone.if.no.acl.found"
 
 
 class Question(NamedTuple):
-    """What is asked. `host`: as Java prints it; None: any."""
+    """Whether a principal may do an operation. `host`: as Java prints it; None: any."""
 
     principal: str
     operation: AclOperation
