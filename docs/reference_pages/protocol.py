@@ -24,7 +24,7 @@ not advertised, or only on listeners with SASL, and those that only a broker of 
 `txbroker broker-api-versions` prints what a running broker advertises. Some APIs are answered with an error only, so that clients that
 require them fail at once and with a reason.
 
-With an [authorizer](security.md#access-control-lists) a request needs operations on the resources that it names, as in Apache Kafka.
+With an [authorizer](../security.md#access-control-lists) a request needs operations on the resources that it names, as in Apache Kafka.
 The last column has all that requests of an API may ask for: of some one is enough, such as on the topic or on the cluster.
 
 """

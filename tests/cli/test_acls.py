@@ -65,7 +65,7 @@ def test_it_does_what_kafkas_tool_does(start_broker: Callable[..., Server]) -> N
         tool("--remove", "--force", "--group", "g-", "--resource-pattern-type", "prefixed")
         tool("--remove", "--force", "--cluster")
         assert run("acls", *to, "--list")[0] == ""
-    assert lists[0][0] == lists[0][1] == lists[1][0] == lists[1][1] and len(lists[0][0]) == 20
+    assert lists[0][0] == lists[0][1] == lists[1][0] == lists[1][1] and len(lists[0][0]) == 19
 
 
 def test_removal_asks(start_broker: Callable[..., Server]) -> None:
