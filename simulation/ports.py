@@ -47,8 +47,10 @@ class SimulatedPorts:
         self._in_turn = False
         self._number = 0
 
-    def listen(self, name: str, host: str, port: int, build: Callable[[], FrameProtocol], *, backlog: int) -> int:
-        """See `Ports`."""
+    def listen(
+        self, name: str, host: str, port: int, build: Callable[[], FrameProtocol], *, backlog: int, tls: object = None
+    ) -> int:
+        """See `Ports`. TLS is not simulated."""
 
         def connected(end: End) -> None:
             if self._accepts:

@@ -19,7 +19,7 @@ SIMULATION = ROOT / "simulation"
 
 RANKS = {
     "build_info": 0, "errors": 0, "names": 0, "clock": 0, "config": 0, "purgatory": 0, "action_queue": 0, "backoff": 0, "retrying": 0,
-    "wire": 1,
+    "wire": 1, "tls": 1,
     "log": 2, "client": 2,
     "cluster": 3, "console": 3, "logtools": 3, "mirror": 3,
     "client_quotas": 4, "security": 4, "coordinators": 4, "groups": 4, "transactions": 4, "peers": 4,
@@ -29,13 +29,13 @@ RANKS = {
     "garbage_collection": 7, "child_processes": 7, "broker_processes": 7, "tree_process": 7,
     "spark": 8, "cli": 9, "__main__": 9, "simulation": 10,
 }  # fmt: skip
-WITHOUT_TWISTED = ("wire", "log", "client", "errors", "names", "clock", "backoff", "config", "console", "spark")
+WITHOUT_TWISTED = ("wire", "tls", "log", "client", "errors", "names", "clock", "backoff", "config", "console", "spark")
 TWISTED_CLIENT = "txbroker.client.twisted_connection"  # the brokers' own connections
 # The places that ARCHITECTURE.md marks: they touch the operating system, the real reactor, the clock or chance.
 OUTSIDE = ("build_info.py", "tap.py", "signals.py", "startup.py", "supervisor.py", "cleaner_process.py", "guard_process.py",
            "garbage_collection.py",
            "child_processes.py", "broker_processes.py", "tree_process.py", "__main__.py", "cli/", "console/", "spark/", "transport/",
-           "client/blocking_connection.py", "client/coordinator_connection.py", "client/pipelined_connection.py",
+           "tls/files.py", "client/blocking_connection.py", "client/coordinator_connection.py", "client/pipelined_connection.py",
            "client/topic_metadata.py", "client/topic_reader.py", "log/os_disk.py", "log/cleaner/worker.py",
            "cluster/tree/sqlite.py", "cluster/tree/sqlite_file.py", "cluster/tree/kazoo_session.py",
            "cluster/tree/session_guard.py", "cluster/tree/zookeeper_tls.py", "simulation/__main__.py", "simulation/run.py",

@@ -19,6 +19,8 @@ SHORT = {
     # Clients: Python and C (clients/) are in the short tier because they use the shared broker.
     "compat/test_java.py::test_a_java_client[java_4_3_1]": "Java's client",
     "compat/test_other_languages.py": "a client in Go and one in JavaScript",
+    "clients/test_tls.py::test_javas_console_clients[both-kafka-4.3.1-PEM]": "mutual TLS with Java",
+    "clients/test_tls.py::test_librdkafka[both]": "mutual TLS with librdkafka",
     # One cluster of three on ZooKeeper, and Kafka's tools on it.
     "kafka_tools/test_cluster_administration.py": "Kafka's tools, on a cluster",
     "kafka_tools/test_offline.py::test_what_is_repaired_is_opened_by_our_broker_and_accepted_by_kafkas_tool": "Kafka's tool for segments",

@@ -111,10 +111,7 @@ NOT_A_LISTENER = "which is not name://host:port"
         (["listeners=OTHER://:1"],
          "server.properties:1: listeners has the listener OTHER, which has no protocol in listener.security.protocol.map"),
         (["listeners=SSL://:1"],
-         "server.properties:1: listeners has SSL://:1 with protocol SSL, which is not supported yet; use PLAINTEXT or SASL_PLAINTEXT"),
-        (["", INTERNAL, "listeners=SECURE://:1"],
-         "server.properties:3: listeners has SECURE://:1 with protocol SASL_SSL, which is not supported yet; "
-         "use PLAINTEXT or SASL_PLAINTEXT"),
+         "server.properties:1: security.inter.broker.protocol is PLAINTEXT, but no advertised listener has this protocol"),
         (["controller.listener.names=PLAINTEXT"], "listeners has no listener for clients"),
         (["listener.security.protocol.map=A"], "server.properties:1: listener.security.protocol.map has 'A', which is not name:protocol"),
         (["listener.security.protocol.map=A:TLS"],

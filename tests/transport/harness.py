@@ -92,14 +92,17 @@ def echo(received: memoryview) -> list[Any]:
 class ListenerHarness:
     """One hub with one listener."""
 
-    def __init__(self, answer: Callable[[memoryview], list[Any] | None] = echo, *, reactor: Any = None, **limits: Any) -> None:
+    def __init__(
+        self, answer: Callable[[memoryview], list[Any] | None] = echo, *, reactor: Any = None, tls: Any = None, worker: Any = None,
+        **limits: Any,
+    ) -> None:  # fmt: skip
         self.reactor: Any = reactor or EPollReactor()
-        self.worker = JobWorker()
+        self.worker = worker or JobWorker()
         self.actions = ActionQueue(self.reactor.callLater)
         self.hub = Hub(self.reactor, Limits(**limits), self.worker, self.actions)
         self.protocols: list[Any] = []
         self.build: Callable[[], Any] = lambda: Answering(answer)
-        self.listener: Any = Listener(self.hub, "TEST", "127.0.0.1", 0, self._build, backlog=1000)
+        self.listener: Any = Listener(self.hub, "TEST", "127.0.0.1", 0, self._build, backlog=1000, tls=tls)
         self.clients: list[socket.socket] = []
         self.hub.start()
         self.listener.startListening()

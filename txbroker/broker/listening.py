@@ -11,6 +11,7 @@ from twisted.internet.error import CannotListenError
 from txbroker.action_queue import ActionQueue
 from txbroker.broker import settings
 from txbroker.broker.environment import Environment
+from txbroker.broker.tls_listeners import open_listeners
 from txbroker.cluster.node_data import RegisteredEndpoint
 from txbroker.config.listeners import Listener as ConfiguredListener
 from txbroker.config.listeners import Listeners
@@ -25,10 +26,12 @@ class Listening:
     """All listeners of one broker, and their advertised addresses."""
 
     def __init__(self, config: BrokerConfig, environment: Environment, actions: ActionQueue, listeners: Listeners) -> None:
+        """StartError if the TLS of a listener cannot be used."""
         self._config = config
         self._environment = environment
         self._listeners = listeners
         make = environment.ports or SocketPorts
+        self.tls = open_listeners(config, listeners)
         self.ports: Ports = make(environment.reactor, settings.limits(config), environment.in_worker, actions)
         self.bound: dict[str, tuple[str, int]] = {}  # listener name -> host and actual port
 
@@ -44,9 +47,9 @@ class Listening:
         """Bind the ports; StartError. Connections wait in the backlog until `accept`. `build` makes a connection of a listener."""
         backlog = self._config.int("socket.listen.backlog.size")
         for configured in self._listeners.bound:
-            host = "" if configured.wildcard else configured.host
+            host, tls = "" if configured.wildcard else configured.host, self.tls.get(configured.name)
             try:
-                port = self.ports.listen(configured.name, host, configured.port, partial(build, configured), backlog=backlog)
+                port = self.ports.listen(configured.name, host, configured.port, partial(build, configured), backlog=backlog, tls=tls)
             except CannotListenError as error:
                 raise _refused(configured, error.socketError) from error
             self.bound[configured.name] = (configured.host or "0.0.0.0", port)

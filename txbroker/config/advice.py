@@ -15,7 +15,7 @@ def advice(config: BrokerConfig, listeners: Listeners) -> Iterator[str]:
     if listeners.unopened:
         names = ", ".join(str(listener) for listener in listeners.unopened)
         yield f"{config.static.place(['controller.listener.names'])}{names} is not opened: this broker has no KRaft controller"
-    everywhere = [str(listener) for listener in listeners.bound if listener.wildcard]
+    everywhere = [str(listener) for listener in listeners.bound if listener.wildcard and listener.protocol == "PLAINTEXT"]
     if everywhere:
         place = config.static.place(["listeners"])
         yield (

@@ -17,7 +17,6 @@ from txbroker.errors import ConfigError
 
 # In the order of their ids in Kafka's SecurityProtocol.
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-SUPPORTED_PROTOCOLS = ("PLAINTEXT", "SASL_PLAINTEXT")
 
 # The keys that `parse_listeners` reads.
 LISTENER_KEYS = (
@@ -120,10 +119,6 @@ def _parse_one(config: BrokerConfig, key: str, text: str, protocols: Mapping[str
 def _check_bound(config: BrokerConfig, bound: Sequence[Listener]) -> None:
     if not bound:
         raise _error(config, "listeners", "has no listener for clients")
-    for listener in bound:
-        if listener.protocol not in SUPPORTED_PROTOCOLS:
-            raise _error(config, "listeners", f"has {listener} with protocol {listener.protocol}, which is not supported yet; "
-                         f"use {' or '.join(SUPPORTED_PROTOCOLS)}")  # fmt: skip
     for i, listener in enumerate(bound):
         same = [other for other in bound[:i] if other.port == listener.port and listener.port != 0]
         if same and not (len(same) == 1 and _two_families(same[0], listener)):

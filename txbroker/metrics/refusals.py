@@ -24,7 +24,8 @@ _CLOSED_BY_PROTOCOL = (
     "failed_without_answer",
     "session_expired",
 )
-_CLOSED_BY_TRANSPORT = ("idle", "replies_not_taken", "stalled_request", "file_gone", "stopping")
+_CLOSED_BY_TRANSPORT = ("idle", "replies_not_taken", "stalled_request", "file_gone", "stopping",
+                        "plain_client", "tls_handshake_failed", "tls_handshake_timeout", "tls_principal")  # fmt: skip
 # Errors in responses that mean a limit.
 _BY_ERROR = (
     ("record_too_large", ProduceRequest, ErrorCode.MESSAGE_TOO_LARGE),

@@ -11,6 +11,7 @@ from twisted.internet.defer import Deferred, succeed
 
 from txbroker.action_queue import ActionQueue
 from txbroker.api.request_context import Session
+from txbroker.transport.handshakes import Handshakes
 from txbroker.transport.limits import Limits
 from txbroker.transport.poller import Poller
 from txbroker.transport.quotas import ConnectionQuotas, Descriptors
@@ -72,6 +73,7 @@ class Hub:
         self.poller = Poller(reactor, self._begin_turn, self._end_turn)
         self.buffers = ReceiveBuffers(limits.queued_request_bytes_max)
         self.quotas = ConnectionQuotas(limits, Descriptors(limits.descriptors_max).room)
+        self.handshakes = Handshakes(run_in_worker, reactor)
         self.serving = False
         self.in_turn = False
         self.closed_for: Counter[str] = Counter()

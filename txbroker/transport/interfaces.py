@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeAlias
 
@@ -68,10 +69,23 @@ class FrameProtocol(Protocol):
         """The parts of all responses that are ready, in order: bytes-like objects and file regions."""
 
 
+class ListenerTls(Protocol):
+    """TLS of a listener."""
+
+    @property
+    def context(self) -> ssl.SSLContext:
+        """That of new connections."""
+
+    def principal(self, certificate: bytes | None) -> str | None:
+        """Kafka's "Type:name" of a client with this certificate, in DER; None: it is not by its certificate. ValueError: it has none."""
+
+
 class Ports(Protocol):
     """The listening ports of one broker, and their connections. Sockets (`transport/ports.py`), or those of a simulated network."""
 
-    def listen(self, name: str, host: str, port: int, build: Callable[[], FrameProtocol], *, backlog: int) -> int:
+    def listen(
+        self, name: str, host: str, port: int, build: Callable[[], FrameProtocol], *, backlog: int, tls: ListenerTls | None = None
+    ) -> int:
         """Bind the port of a listener; CannotListenError. `build` makes the protocol of a connection. Returns the port, for 0 a free one.
 
         Connections wait until `accept`.

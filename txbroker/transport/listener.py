@@ -11,8 +11,9 @@ from twisted.internet.error import CannotListenError
 from twisted.internet.protocol import Factory
 
 from txbroker.transport.congestion import avoid_pacing, set_algorithm
+from txbroker.transport.handshake import Handshake
 from txbroker.transport.hub import Hub
-from txbroker.transport.interfaces import FrameProtocol
+from txbroker.transport.interfaces import FrameProtocol, ListenerTls
 from txbroker.transport.quotas import ConnectionQuotas
 from txbroker.transport.server import ServerTransport, plain_host, session_of
 from txbroker.transport.stream import PlainStream, Stream
@@ -26,7 +27,7 @@ class _Protocols(Factory):
 
     noisy = False
 
-    def __init__(self, name: str, build: Callable[[], FrameProtocol], quotas: ConnectionQuotas) -> None:
+    def __init__(self, name: str, build: Callable[[], Any], quotas: ConnectionQuotas) -> None:
         self._name = name
         self._build = build
         self._quotas = quotas
@@ -38,29 +39,43 @@ class _Protocols(Factory):
         return self._build() if self._quotas.allows(plain_host(addr.host)) else None
 
 
+class _Later:
+    """The protocol of a connection during its handshake: there is none yet."""
+
+    def makeConnection(self, transport: object) -> None:
+        pass
+
+
 class Listener(tcp.Port):
     """One listener of the broker: `startListening` binds (CannotListenError), `stopListening` closes and returns a Deferred.
 
     `host` is an address; "" is the wildcard of IPv4 and IPv6, if the system has both. Port 0 is any free port; `getHost().port` returns it.
     """
 
-    def __init__(self, hub: Hub, name: str, host: str, port: int, build: Callable[[], FrameProtocol], *, backlog: int = 50) -> None:
+    def __init__(
+        self, hub: Hub, name: str, host: str, port: int, build: Callable[[], FrameProtocol], *, backlog: int = 50,
+        tls: ListenerTls | None = None,
+    ) -> None:  # fmt: skip
         self.hub = hub
         self.name = name
         self.stream: Callable[[socket.socket], Stream] = PlainStream
-        """Makes the stream of an accepted socket."""
+        """Makes the stream of an accepted socket, if it has no TLS."""
+        self._build = build
+        self._tls = tls
         self._remote_algorithm: bytes | None = None  # the congestion control of connections from other machines; None: they inherit it
         self._both = host == "" and socket.has_dualstack_ipv6()
-        factory = _Protocols(name, build, hub.quotas)
+        factory = _Protocols(name, build if tls is None else _Later, hub.quotas)
         super().__init__(port, factory, backlog, "::" if self._both else host, hub.reactor)  # type: ignore[arg-type]
 
     def transport(  # type: ignore[override]
         self, sock: socket.socket, protocol: Any, client: Any, server: object, number: int, reactor: object
-    ) -> ServerTransport:
+    ) -> ServerTransport | Handshake:
         """Make the transport of an accepted socket (called by `tcp.Port.doRead`)."""
         session = session_of(sock, client, self.name, number)
         if self._remote_algorithm is not None and session.peer_host != session.local_host:
             set_algorithm(sock, self._remote_algorithm)
+        if self._tls is not None:
+            return Handshake(sock, session, self.hub, self._tls, self._build)
         return ServerTransport(self.stream(sock), protocol, session, self.hub)
 
     def createInternetSocket(self) -> socket.socket:

@@ -9,7 +9,7 @@ from twisted.internet.defer import Deferred
 
 from txbroker.action_queue import ActionQueue
 from txbroker.transport.hub import Hub, RunInWorker
-from txbroker.transport.interfaces import FrameProtocol
+from txbroker.transport.interfaces import FrameProtocol, ListenerTls
 from txbroker.transport.limits import Limits
 from txbroker.transport.listener import Listener
 
@@ -21,9 +21,11 @@ class SocketPorts:
         self.hub = Hub(reactor, limits, run_in_worker, actions)
         self._listeners: list[Listener] = []
 
-    def listen(self, name: str, host: str, port: int, build: Callable[[], FrameProtocol], *, backlog: int) -> int:
+    def listen(
+        self, name: str, host: str, port: int, build: Callable[[], FrameProtocol], *, backlog: int, tls: ListenerTls | None = None
+    ) -> int:
         """See `Ports`."""
-        listener = Listener(self.hub, name, host, port, build, backlog=backlog)
+        listener = Listener(self.hub, name, host, port, build, backlog=backlog, tls=tls)
         listener.startListening()
         listener.stopReading()
         self._listeners.append(listener)

@@ -94,6 +94,12 @@ class ConnectionQuotas:
         self.accepted += 1
         self._by_ip[ip] += 1
 
+    def replaced(self, ip: str) -> None:
+        """A connection from this address was counted twice, as its TLS handshake and then as itself."""
+        self.count -= 1
+        self.accepted -= 1
+        self._by_ip[ip] -= 1
+
     def remove(self, ip: str) -> None:
         """A connection from this address was closed."""
         self.count -= 1

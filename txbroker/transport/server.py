@@ -70,6 +70,8 @@ class ServerTransport:
         hub.quotas.add(session.peer_host)
         hub.opened(self)
         self._watch(read=True)
+        if stream.wants:
+            self._follow_stream()
 
     def fileno(self) -> int:
         return self._stream.fileno()

@@ -1,0 +1,39 @@
+"""Files of certificates and keys."""
+
+from __future__ import annotations
+
+import os
+import ssl
+from contextlib import ExitStack
+
+STORE_BYTES_MAX = 16 << 20
+
+
+def read(path: str) -> bytes:
+    """The content of a store; OSError, ValueError if it is too large to be one."""
+    with open(path, "rb") as file:
+        data = file.read(STORE_BYTES_MAX + 1)
+    if len(data) > STORE_BYTES_MAX:
+        raise ValueError(f"it is larger than {STORE_BYTES_MAX >> 20} MiB")
+    return data
+
+
+def stamp(path: str) -> tuple[int, int, int] | None:
+    """What changes if a file is replaced or written, also behind a symbolic link; None if it cannot be read."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def load_key(context: ssl.SSLContext, pem: str, password: str | None) -> None:
+    """Load a private key and its certificates. ssl takes them from files only: this one is in memory. OSError, ValueError."""
+    with ExitStack() as opened:
+        fd = os.memfd_create("key", os.MFD_CLOEXEC)
+        opened.callback(os.close, fd)
+        data = pem.encode()
+        while data:
+            data = data[os.write(fd, data) :]
+        # The function is called only for an encrypted key; without it OpenSSL would ask at the terminal.
+        context.load_cert_chain(f"/proc/self/fd/{fd}", password=lambda: password or "")
