@@ -16,7 +16,7 @@ from txbroker.security.principals import java_address
 DECISIONS_MAX = 50_000
 KEPT_NAME_MAX = 256
 
-_Key = tuple[AclOperation, AclResource, str | None]  # None: any resource of the type
+_Key = tuple[int, str | None]  # operation and type as one number, whose hash is cheap; and the name, None: any resource of the type
 
 
 class Client(Protocol):
@@ -54,23 +54,23 @@ class AclAuthorizer:
         if client.principal in self._super_users:
             return True
         known = self._decisions.get((client.principal, client.peer_host))
-        allowed = None if known is None else known.get((operation, resource, name))
+        allowed = None if known is None else known.get((operation << 4 | resource, name))
         if allowed is not None:
             return allowed
         decision = self.decide(client.principal, java_address(client.peer_host), operation, resource, name)
         if len(name) <= KEPT_NAME_MAX:
-            self._keep(client, (operation, resource, name), decision.allowed)
+            self._keep(client, (operation << 4 | resource, name), decision.allowed)
         return decision.allowed
 
     def authorize_any(self, client: Client, operation: AclOperation, resource: AclResource) -> bool:
         """Whether there can be a resource of this type with which the client may do this (KIP-679)."""
         if client.principal in self._super_users:
             return True
-        allowed = self._decisions.get((client.principal, client.peer_host), {}).get((operation, resource, None))
+        allowed = self._decisions.get((client.principal, client.peer_host), {}).get((operation << 4 | resource, None))
         if allowed is None:
             host = java_address(client.peer_host)
             allowed = self.index.decide_any(client.principal, host, operation, resource, allow_everyone=self._allow_everyone)
-            self._keep(client, (operation, resource, None), allowed)
+            self._keep(client, (operation << 4 | resource, None), allowed)
         return allowed
 
     def decide(self, principal: str, host: str, operation: AclOperation, resource: AclResource, name: str) -> Decision:
