@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -14,6 +15,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/sasl/plain"
+	"github.com/twmb/franz-go/pkg/sasl/scram"
 )
 
 type client struct {
@@ -24,12 +27,27 @@ type client struct {
 func main() {
 	driving.Drive("franz-go", "github.com/twmb/franz-go", func(address []string) (driving.Client, error) {
 		// The largest age of the metadata that administration uses.
-		plain, err := kgo.NewClient(kgo.SeedBrokers(address...), kgo.MetadataMinAge(10*time.Millisecond))
+		made, err := open(address, kgo.MetadataMinAge(10*time.Millisecond))
 		if err != nil {
 			return nil, err
 		}
-		return &client{address, kadm.NewClient(plain)}, nil
+		return &client{address, kadm.NewClient(made)}, nil
 	})
+}
+
+// A client, which logs in if the environment has a mechanism of SASL, a user and a password.
+func open(address []string, options ...kgo.Opt) (*kgo.Client, error) {
+	options = append(options, kgo.SeedBrokers(address...))
+	user, password := os.Getenv("SASL_USER"), os.Getenv("SASL_PASSWORD")
+	switch os.Getenv("SASL_MECHANISM") {
+	case "PLAIN":
+		options = append(options, kgo.SASL(plain.Auth{User: user, Pass: password}.AsMechanism()))
+	case "SCRAM-SHA-256":
+		options = append(options, kgo.SASL(scram.Auth{User: user, Pass: password}.AsSha256Mechanism()))
+	case "SCRAM-SHA-512":
+		options = append(options, kgo.SASL(scram.Auth{User: user, Pass: password}.AsSha512Mechanism()))
+	}
+	return kgo.NewClient(options...)
 }
 
 func (c *client) EmptyIsNull() bool { return false }
@@ -92,13 +110,13 @@ type producer struct{ *kgo.Client }
 
 func (c *client) OpenProducer(_ context.Context, how driving.How) (driving.Producer, error) {
 	options := []kgo.Opt{
-		kgo.SeedBrokers(c.address...), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerBatchCompression(codecs[how.Codec]),
+		kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerBatchCompression(codecs[how.Codec]),
 		kgo.RequiredAcks(acks[how.Acks]), kgo.ProducerBatchMaxBytes(int32(how.BatchBytes)), kgo.ProducerLinger(5 * time.Millisecond),
 	}
 	if !how.Idempotent {
 		options = append(options, kgo.DisableIdempotentWrite())
 	}
-	made, err := kgo.NewClient(options...)
+	made, err := open(c.address, options...)
 	return producer{made}, err
 }
 
@@ -129,7 +147,7 @@ func (p producer) Close() error {
 type transactions struct{ producer }
 
 func (c *client) OpenTransactions(ctx context.Context, id string) (driving.Transactions, error) {
-	made, err := kgo.NewClient(kgo.SeedBrokers(c.address...), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.TransactionalID(id),
+	made, err := open(c.address, kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.TransactionalID(id),
 		kgo.ProducerLinger(5*time.Millisecond))
 	if err != nil {
 		return nil, err
@@ -219,7 +237,7 @@ func (c *client) consumer(how driving.Fetching, options ...kgo.Opt) (consumer, e
 	if how.Committed {
 		options = append(options, kgo.FetchIsolationLevel(kgo.ReadCommitted()))
 	}
-	made, err := kgo.NewClient(append(options, kgo.SeedBrokers(c.address...), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
+	made, err := open(c.address, append(options, kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 		kgo.FetchMaxWait(how.MaxWait), kgo.FetchMaxPartitionBytes(int32(how.MaxBytes)), kgo.HeartbeatInterval(300*time.Millisecond))...)
 	return consumer{made}, err
 }

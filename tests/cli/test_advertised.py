@@ -22,6 +22,7 @@ WITHOUT_BROKER = {"run", "config", "dump-log", "log", "import", "export", "compl
 ARGUMENTS = {
     "topics": [["--list"], ["--describe"], ["--create", "--topic", "t"]],
     "configs": [["--describe", "--topic", "t"], ["--alter", "--topic", "t", "--add-config", "retention.ms=1"]],
+    "users": [["--list"], ["--remove", "u"]],
     "groups": [["--list"], ["--describe", "--group", "g"], ["--delete", "--group", "g"]],
     "acls": [["--list"], ["explain", "--principal", "User:a", "--operation", "Read", "--topic", "t"]],
     "produce": [["--topic", "t"]],

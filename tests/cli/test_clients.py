@@ -58,6 +58,16 @@ def test_properties_of_java_clients(key: str, text: str, name: str, value: objec
     assert clients.settings({key: text}, kafka.KafkaProducer.DEFAULT_CONFIG) == {name: value}
 
 
+def test_the_user_of_a_login_configuration() -> None:
+    known = kafka.KafkaProducer.DEFAULT_CONFIG
+    jaas = "a.PlainLoginModule required username=alice password='p w';"
+    expected = {"sasl_plain_username": "alice", "sasl_plain_password": "p w", "sasl_mechanism": "PLAIN"}
+    assert clients.settings({"sasl.jaas.config": jaas, "sasl.mechanism": "PLAIN"}, known) == expected
+    for wrong, problem in (("x", "has no control flag"), ("a required username=x;", "has no username and password")):
+        with pytest.raises(BadUsage, match=f"sasl.jaas.config {problem}"):
+            clients.settings({"sasl.jaas.config": wrong}, known)
+
+
 def test_unknown_properties_give_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
     known = kafka.KafkaConsumer.DEFAULT_CONFIG
     assert clients.settings({"key.deserializer": "org.x.Y", "fetch.min.bytes": "2"}, known) == {"fetch_min_bytes": 2}

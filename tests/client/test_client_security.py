@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from txbroker.client.client_errors import ConnectionFailed, RequestFailed
-from txbroker.client.client_security import ClientSecurity, Sasl, Scram, Tls, Unsupported, authenticate
+from txbroker.client.client_security import ClientSecurity, Sasl, Scram, Tls, Unsupported, login_steps
 from txbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from txbroker.wire.messages.sasl_handshake import SaslHandshakeResponse
 from txbroker.wire.schema import Request
@@ -61,6 +61,17 @@ class Peer:
                                         auth_bytes=self._answers.pop(0).encode())
 
 
+def authenticate(peer: Peer, sasl: Sasl, nonce: str) -> int:
+    """Log in; the lifetime of the session."""
+    steps = login_steps(sasl, nonce)
+    answer = None
+    while True:
+        try:
+            answer = peer.call(steps.send(answer))
+        except StopIteration as done:
+            return int(done.value)
+
+
 SERVER_FIRST = "r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
 SERVER_FINAL = "v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
 PENCIL = Sasl("SCRAM-SHA-256", "user", "pencil")
@@ -68,7 +79,7 @@ PENCIL = Sasl("SCRAM-SHA-256", "user", "pencil")
 
 def test_the_example_of_rfc_7677() -> None:
     peer = Peer(SERVER_FIRST, SERVER_FINAL)
-    authenticate(peer.call, PENCIL, "rOprNGfwEbeRWgbNEkqO")
+    authenticate(peer, PENCIL, "rOprNGfwEbeRWgbNEkqO")
     assert peer.sent == [
         "n,,n=user,r=rOprNGfwEbeRWgbNEkqO",
         "c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=",
@@ -84,13 +95,13 @@ def test_the_example_of_rfc_7677() -> None:
 ])  # fmt: skip
 def test_a_broker_that_does_not_know_the_password(answers: tuple[str, ...], problem: str) -> None:
     with pytest.raises(ConnectionFailed, match=problem):
-        authenticate(Peer(*answers).call, PENCIL, "rOprNGfwEbeRWgbNEkqO")
+        authenticate(Peer(*answers), PENCIL, "rOprNGfwEbeRWgbNEkqO")
 
 
 def test_plain_and_a_refused_user() -> None:
     peer = Peer("")
-    authenticate(peer.call, Sasl("PLAIN", "a", "b"), "")
+    authenticate(peer, Sasl("PLAIN", "a", "b"), "")
     assert peer.sent == ["\0a\0b"]
     with pytest.raises(RequestFailed, match="user a could not log in: no"):
-        authenticate(Peer("", code=58).call, Sasl("PLAIN", "a", "b"), "")
+        authenticate(Peer("", code=58), Sasl("PLAIN", "a", "b"), "")
     assert Scram(Sasl("SCRAM-SHA-512", "a=b,c", ""), "n").first == "n,,n=a=3Db=2Cc,r=n"

@@ -16,6 +16,9 @@ from kafka.protocol.admin import AlterUserScramCredentialsRequest, DescribeUserS
 from kafka.protocol.metadata import ApiVersionsRequest, MetadataRequest
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
+from compat.clients import CLIENTS
+from compat.matrix import YES
+from compat.running import run_client
 from tests.support import java
 from tests.support.broker import BrokerProcess
 from tests.support.raw import ConnectionEnded, RawConnection
@@ -46,7 +49,10 @@ def secured(request: pytest.FixtureRequest, server_directory: Path) -> Iterator[
         for mechanism in MECHANISMS:
             until(lambda mechanism=mechanism: can_log_in(server, mechanism), f"alice can log in with {mechanism}")
         yield server
-        assert server.kind != BrokerProcess.kind or "Traceback (most recent call last)" not in server.log()
+        if server.kind == BrokerProcess.kind:
+            log = server.log()
+            assert "Traceback (most recent call last)" not in log
+            assert [secret for secret in (*PASSWORDS.values(), "guess", "stored_key") if secret in log] == [], "at the level debug"
     finally:
         server.close()
 
@@ -336,3 +342,14 @@ def test_kafka_configs_creates_a_user(secured: Server, name: str) -> None:
     assert "SCRAM-SHA-256=iterations=8192" in described and "SCRAM-SHA-512=iterations=4096" in described
     java.run("kafka-configs", *place, "--alter", "--delete-config", "SCRAM-SHA-256")
     until(lambda: not may_log_in(secured, name, "first"), "the user cannot log in any more")
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_franz_go(secured: Server, mechanism: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It begins with a version of ApiVersions that is not supported."""
+    monkeypatch.setenv("SASL_MECHANISM", mechanism)
+    monkeypatch.setenv("SASL_USER", "alice")
+    monkeypatch.setenv("SASL_PASSWORD", PASSWORDS["alice"])
+    row = run_client(CLIENTS["franz_go"], address(secured), ["gzip", "group"], lambda feature: None)
+    assert row.cells == {"gzip": YES, "group": YES}, row.details

@@ -486,3 +486,10 @@ def test_no_frames_lead_past_the_login(frames: list[bytes], raw: bool) -> None:
         peer.send_raw(frame)
     peer.clock.advance(DELAY_S)
     assert not peer.logged_in and peer.transport.session.principal == "User:ANONYMOUS"
+
+
+def test_tls_on_a_listener_without_it(caplog: pytest.LogCaptureFixture) -> None:
+    peer = SaslPeer()
+    peer.connection.bad_size(0x16030100, SIZE_MAX)
+    assert "requires TLS; listener L://10.0.0.1:9092 is SASL_PLAINTEXT: set security.protocol=SASL_PLAINTEXT in the client" in caplog.text
+    assert peer.transport.closing

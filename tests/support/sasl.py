@@ -61,7 +61,7 @@ class _Broker(BrokerProcess):
 
     def _command(self) -> list[str]:
         command = super()._command()
-        return [*command, "--override", f"listeners=PLAINTEXT://{self.address},SASL_PLAINTEXT://{self.sasl}"]
+        return [*command, "--log-level", "debug", "--override", f"listeners=PLAINTEXT://{self.address},SASL_PLAINTEXT://{self.sasl}"]
 
 
 class _Kafka(KafkaProcess):

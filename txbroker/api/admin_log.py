@@ -38,6 +38,11 @@ def acls_changed(how: str, bindings: Collection[AclBinding], by: RequestContext)
         log.info("ACL %s by %s: %s", how, by.sender, str(binding)[:TEXT_MAX])
 
 
+def super_user_changed(user: str, by: RequestContext) -> None:
+    """The password of a principal that may do everything was set or removed."""
+    log.warning("the password of User:%s, which is in super.users, was changed by %s", user[:TEXT_MAX], by.sender)
+
+
 class RecordedChange:
     """A configuration as a function of the present one, which remembers its last argument and result, for the log."""
 

@@ -12,6 +12,7 @@ from functools import partial
 
 from twisted.internet.defer import Deferred
 
+from txbroker.api import admin_log
 from txbroker.api.admin_log import RecordedChange
 from txbroker.api.request_context import RequestContext
 from txbroker.api.resources import AclOperation, on_cluster
@@ -38,15 +39,22 @@ Alteration = ScramCredentialDeletion | ScramCredentialUpsertion
 
 
 class AlterUserScramCredentialsHandler:
-    """`check_controller` raises NOT_CONTROLLER. `reread`: has a changed user's configuration take effect here."""
+    """`check_controller` raises NOT_CONTROLLER. `reread`: has a changed user take effect here. `super_users`: principals."""
 
     request: type[Request] = AlterUserScramCredentialsRequest
     resources = on_cluster(AclOperation.ALTER)
 
-    def __init__(self, admin: ConfigAdmin, check_controller: Callable[[], None], reread: Callable[[Entity], Deferred[None]]) -> None:
+    def __init__(
+        self,
+        admin: ConfigAdmin,
+        check_controller: Callable[[], None],
+        reread: Callable[[Entity], Deferred[None]],
+        super_users: frozenset[str],
+    ) -> None:
         self._admin = admin
         self._check_controller = check_controller
         self._reread = reread
+        self._super_users = super_users
 
     def __call__(self, request: AlterUserScramCredentialsRequest, context: RequestContext) -> Deferred[AlterUserScramCredentialsResponse]:
         self._check_controller()
@@ -69,6 +77,8 @@ class AlterUserScramCredentialsHandler:
         change = RecordedChange(partial(_changed, alterations))
         await self._admin.change(node, change)
         change.log(node, context)
+        if f"User:{user}" in self._super_users:
+            admin_log.super_user_changed(user, context)
         await self._reread(node)
 
     def failed(

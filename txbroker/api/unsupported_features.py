@@ -36,7 +36,7 @@ LOGGED_CLIENT_ID_MAX = 100
 class Feature(Enum):
     """What a client may require. `unsupported_` and the name are the reason in the metric `txbroker_refusals_total`."""
 
-    TLS = "requires TLS; listener {listener} is PLAINTEXT: set security.protocol=PLAINTEXT in the client"
+    TLS = "requires TLS; listener {listener} is {protocol}: set security.protocol={protocol} in the client"
     HTTP = "sent an HTTP request to listener {listener}, which serves Kafka's protocol: metrics are served on txbroker.metrics.port"
     SASL = "requires SASL; listener {listener} is PLAINTEXT: set security.protocol=PLAINTEXT in the client"
     MISSING_API = (
@@ -78,7 +78,10 @@ class UnsupportedFeatures:
             session.peer_host,
             session.peer_port,
             f" ({', '.join(details)})" if details else "",
-            feature.value.format(listener=f"{session.listener}://{session.local_host}:{session.local_port}"),
+            feature.value.format(
+                listener=f"{session.listener}://{session.local_host}:{session.local_port}",
+                protocol="PLAINTEXT" if session.login is None else "SASL_PLAINTEXT",
+            ),
         )
 
     def used(self, session: Session, client_id: str | None) -> None:

@@ -21,6 +21,7 @@ from txbroker.broker.handlers import HandlerDependencies, build_registry, regist
 from txbroker.broker.identity import BrokerIdentity, is_clustered
 from txbroker.broker.listening import Listening
 from txbroker.broker.log_components import LogComponents
+from txbroker.broker.own_login import own_login
 from txbroker.broker.replica_components import ReplicaComponents
 from txbroker.broker.replication import leader_quota
 from txbroker.broker.topic_components import TopicComponents
@@ -93,7 +94,7 @@ class Components:
         broker_id, image = identity.broker_id, ClusterImage()
         self.image = image
         waiting = self._purgatories = Purgatories.of(environment.reactor)
-        connections = self._connections = Connections(broker_id, config, environment, inter_broker)
+        connections = self._connections = Connections(broker_id, config, environment, inter_broker, own_login(config))
         # The controller then sends all roles again: by the answers it knows which replicas are offline.
         reports = self._reports = LogDirReports(tree, broker_id, environment.reactor, environment.random.random)
         wiring = EventWiring(actions, waiting.produce, waiting.fetch, waiting.deletes, directory_lost=reports.report, fatal=fatal)

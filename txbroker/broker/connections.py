@@ -10,6 +10,7 @@ from txbroker.peers.broker_link import BrokerLink, Link
 from txbroker.peers.peer_channel import OwnLink, PeerChannel, Unaddressed
 
 if TYPE_CHECKING:
+    from txbroker.client.client_security import ClientSecurity
     from txbroker.client.twisted_connection import TwistedConnection
     from txbroker.cluster.controller.broker_channels import Channel
     from txbroker.cluster.controller.controller_context import LiveBroker
@@ -33,12 +34,15 @@ class Address(Protocol):
 class Connections:
     """The settings and the environment that all of them share."""
 
-    def __init__(self, broker_id: int, config: BrokerConfig, environment: Environment, listener: str) -> None:
-        """`listener`: the name of the inter-broker listener."""
+    def __init__(
+        self, broker_id: int, config: BrokerConfig, environment: Environment, listener: str, login: ClientSecurity | None
+    ) -> None:
+        """`listener`: the name of the inter-broker listener. `login`: this broker's own there, None without SASL."""
         self._broker_id = broker_id
         self._config = config
         self._environment = environment
         self._listener = listener
+        self._login = login
 
     def open(
         self, address: Address, client_id: str, response_bytes_max: int | None = None, in_flight_max: int = 1
@@ -47,10 +51,13 @@ class Connections:
         from txbroker.client.client_machine import ClientSettings
         from txbroker.client.twisted_connection import TwistedConnection
 
-        settings = ClientSettings(client_id, in_flight_max=in_flight_max)
+        settings = ClientSettings(client_id, in_flight_max=in_flight_max, security=self._login)
         if response_bytes_max is not None:
             settings = settings._replace(response_bytes_max=response_bytes_max)
-        return TwistedConnection(address.host, address.port, self._environment.reactor, self._environment.random.random, settings)
+        environment = self._environment
+        return TwistedConnection(
+            address.host, address.port, environment.reactor, environment.random.random, settings, nonce=environment.unique_id
+        )
 
     def link(self, address: Address) -> BrokerLink:
         """For requests between a broker and the controller. As in Kafka, the client id is this broker's id."""

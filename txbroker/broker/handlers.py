@@ -67,6 +67,7 @@ from txbroker.groups.coordinator import GroupCoordinator
 from txbroker.log.directories import LogDirectories
 from txbroker.purgatory import Purgatory
 from txbroker.security.acl_store import AclStore
+from txbroker.security.principals import super_users
 from txbroker.transactions.coordinator import TransactionCoordinator
 from txbroker.transactions.verification import TransactionVerifier
 
@@ -166,7 +167,7 @@ def build_registry(parts: HandlerDependencies, clock: Callable[[], float] | None
         DescribeClientQuotasHandler(p.config_admin),
         AlterClientQuotasHandler(p.config_admin),
         DescribeUserScramCredentialsHandler(p.config_admin),
-        AlterUserScramCredentialsHandler(p.config_admin, check_controller, p.reread_client),
+        AlterUserScramCredentialsHandler(p.config_admin, check_controller, p.reread_client, _super_users(p.config)),
         DescribeClusterHandler(p.image, p.endpoints, p.cluster_id),
         DescribeTopicPartitionsHandler(p.image, p.endpoints, p.config.int("max.request.partition.size.limit")),
         DescribeLogDirsHandler(p.directories, p.replicas),
@@ -182,6 +183,11 @@ def build_registry(parts: HandlerDependencies, clock: Callable[[], float] | None
     ):
         registry.register(handler)
     return registry
+
+
+def _super_users(config: BrokerConfig) -> frozenset[str]:
+    """Those that have an effect."""
+    return super_users(config.optional_text("super.users")) if config.text("authorizer.class.name") else frozenset()
 
 
 def register_for_cluster(

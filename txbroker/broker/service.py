@@ -27,6 +27,7 @@ from txbroker.broker.listening import Listening
 from txbroker.broker.membership import Membership
 from txbroker.broker.sasl_listeners import SaslListeners
 from txbroker.broker.status import Phase, Status
+from txbroker.broker.users_file import UsersFile
 from txbroker.client_quotas.quotas import ClientQuotas
 from txbroker.cluster import node_paths
 from txbroker.cluster.config_store import ConfigWatcher
@@ -176,6 +177,9 @@ class Broker:
             environment.reactor, sample_count=config.int("quota.window.num"), sample_s=config.int("quota.window.size.seconds")
         )
         sasl = SaslListeners(config, environment, self._listeners.bound)
+        users = UsersFile(config, environment, sasl.credentials)
+        self._on_stop("the file of users", users.stop)
+        users.start()
         dynamic = DynamicConfigs(config, quotas, sasl.credentials)
         configs = ConfigWatcher(tree, identity.broker_id, dynamic, environment.reactor, environment.random.random)
         await configs.start()

@@ -9,15 +9,17 @@ import argparse
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 from txbroker.cli.full_disks import explained, full_disk
 from txbroker.client.advertised import NO_BROKERS, TRIED_MAX, brokers_in, problems
 from txbroker.client.blocking_connection import connect, connect_to_any
-from txbroker.client.client_errors import AdvertisedUnreachable, ClientError, Unreachable
+from txbroker.client.client_errors import AdvertisedUnreachable, ClientError, LoginRefused, Unreachable
 from txbroker.client.client_machine import ClientSettings
+from txbroker.client.client_security import ClientSecurity, Unsupported
+from txbroker.config.jaas import InvalidJaas, parse_jaas
 from txbroker.config.properties import parse_properties
 from txbroker.console.addresses import addresses
 from txbroker.console.failures import BadUsage, CommandFailed, broker_error, warn
@@ -78,12 +80,26 @@ def settings(properties: Mapping[str, str], known: Mapping[str, object]) -> dict
             if text.strip().lower() != accepted:
                 raise BadUsage(f"{key}={text} is not supported: {reason}")
             continue
+        if key == "sasl.jaas.config":
+            made |= _user(text)
+            continue
         name = key.replace(".", "_").replace("-", "_")
         if name in known and _can_be_text(name, known[name]):
             made[name] = _typed(key, text.strip(), name, known[name])
         else:
             warn(f"{key} is not known to the client library and is ignored")
     return made
+
+
+def _user(jaas: str) -> dict[str, str]:
+    """The user of a login configuration, as kafka-python's settings; BadUsage."""
+    try:
+        options = parse_jaas(jaas).options
+    except InvalidJaas as error:
+        raise BadUsage(f"sasl.jaas.config {error}") from None
+    if "username" not in options or "password" not in options:
+        raise BadUsage("sasl.jaas.config has no username and password")
+    return {"sasl_plain_username": options["username"], "sasl_plain_password": options["password"]}
 
 
 def _can_be_text(name: str, default: object) -> bool:
@@ -133,6 +149,20 @@ def _check_advertised(servers: str) -> None:
         pass  # the library reports what is not a broker
 
 
+def _check_login(servers: str, properties: Mapping[str, str]) -> None:
+    """CommandFailed if a broker refuses the user. The library would try again for long, and not say why."""
+    try:
+        security = ClientSecurity.of(properties)
+    except Unsupported:
+        return  # the library may support it
+    try:
+        connect_to_any(addresses(servers), ADVERTISED_CLIENT._replace(security=security)).close()
+    except LoginRefused as refused:
+        raise CommandFailed(f"{refused}; correct the user in the properties of the client") from None
+    except ClientError:
+        pass  # the library reports it
+
+
 @contextmanager
 def connected(
     kind: str,
@@ -151,6 +181,8 @@ def connected(
     check_reachable(servers)
     if is_plaintext(properties):
         _check_advertised(servers)
+    else:
+        _check_login(servers, properties)
     logging.getLogger("kafka").addHandler(logging.NullHandler())
     import kafka
     import kafka.errors
@@ -247,11 +279,13 @@ def send(admin: Any, request: Any, node_id: int | None = None) -> Any:
     return admin._manager.run(admin._manager.send, request, node_id)
 
 
-def send_to_controller(admin: Any, request: Any) -> Any:
-    """The response of the controller to a request in kafka-python's messages, which has an error code of its own."""
+def send_to_controller(admin: Any, request: Any, parts: Callable[[Any], Iterable[Any]] = lambda response: (response,)) -> Any:
+    """The response of the controller to a request in kafka-python's messages. `parts`: what has the error codes of a response."""
     from kafka.errors import for_code
 
-    return admin._manager.run(admin._send_request_to_controller, request, lambda response: [for_code(response.error_code)], False)
+    return admin._manager.run(
+        admin._send_request_to_controller, request, lambda response: [for_code(part.error_code) for part in parts(response)], False
+    )
 
 
 def without_controller(what: str, call: Callable[[], T], otherwise: T) -> T:

@@ -40,6 +40,7 @@ COMMANDS = {
     "config": "config",
     "topics": "topics",
     "configs": "configs",
+    "users": "users",
     "groups": "groups",
     "acls": "acls.acls_command",
     "produce": "produce",

@@ -15,6 +15,7 @@ from txbroker.client import advertised
 from txbroker.client.client_errors import (
     AdvertisedUnreachable,
     ConnectionFailed,
+    LoginRefused,
     NameUnknown,
     NoBroker,
     Unreachable,
@@ -22,7 +23,7 @@ from txbroker.client.client_errors import (
     reason_text,
 )
 from txbroker.client.client_machine import ClientMachine, ClientSettings, Completed
-from txbroker.client.client_security import Tls, authenticate
+from txbroker.client.client_security import Tls
 from txbroker.client.topic_leaders import Broker
 from txbroker.wire.schema import Request, VersionRange
 
@@ -33,13 +34,13 @@ NONCE_BYTES = 24
 class BlockingConnection:
     """Connected, with versions negotiated, and logged in, once it is constructed.
 
-    ConnectionFailed from the constructor and from `call`; RequestFailed from the constructor, if the broker refuses the user.
+    ConnectionFailed from the constructor and from `call`; LoginRefused if the broker refuses the user.
     `connect_ms` is how long the connection took, without TLS and SASL.
     """
 
     def __init__(self, host: str, port: int, settings: ClientSettings = DEFAULT_SETTINGS) -> None:
         self.address = address_text(host, port)
-        self.machine: ClientMachine[None] = ClientMachine(self.address, settings, random.random)
+        self.machine: ClientMachine[None] = ClientMachine(self.address, settings, random.random, new_nonce)
         started_s = time.monotonic()
         self.machine.connect_started(started_s)
         self.socket: socket.socket = connect(host, port, settings.connect_timeout_s)
@@ -53,8 +54,7 @@ class BlockingConnection:
             self.machine.connected(connected_s)
             while not self.machine.ready:
                 self._exchange()
-            if security is not None and security.sasl is not None:
-                authenticate(self.call, security.sasl, secrets.token_urlsafe(NONCE_BYTES))
+            self.machine.check_session(time.monotonic())
         except BaseException:
             self.close()
             raise
@@ -86,6 +86,9 @@ class BlockingConnection:
         """Send a request; its response, decoded. The connection cannot be used any more after ConnectionFailed, except TooOld."""
         if self.machine.failure is not None:
             raise self.machine.failure
+        self.machine.check_session(time.monotonic())
+        while not self.machine.ready:
+            self._exchange()
         self.machine.send(request, None, time.monotonic(), version_max=version_max)
         completed: list[Completed[None]] = []
         while not completed:
@@ -126,6 +129,11 @@ class BlockingConnection:
         return self.machine.expired(self.machine.deadline_s or 0.0) or self.machine.closed_by_peer()
 
 
+def new_nonce() -> str:
+    """Random text for a login."""
+    return secrets.token_urlsafe(NONCE_BYTES)
+
+
 def connect(host: str, port: int, timeout_s: float) -> socket.socket:
     """A connected socket with TCP_NODELAY; Unreachable."""
     try:
@@ -160,13 +168,14 @@ def _secured(connected: socket.socket, tls: Tls, host: str, address: str) -> ssl
 def connect_to_any(addresses: Iterable[tuple[str, int]], settings: ClientSettings = DEFAULT_SETTINGS) -> BlockingConnection:
     """A connection to the first of several addresses that answers; NoBroker with what is wrong with each.
 
-    AdvertisedUnreachable if a broker answers, but no broker can be reached at the address that it advertises.
+    AdvertisedUnreachable if a broker answers, but no broker can be reached at the address that it advertises; LoginRefused if one refuses
+    the user.
     """
     problems: list[str] = []
     for host, port in addresses:
         try:
             return _checked(BlockingConnection(host, port, settings))
-        except AdvertisedUnreachable:
+        except (AdvertisedUnreachable, LoginRefused):
             raise
         except ConnectionFailed as problem:
             problems.append(str(problem))

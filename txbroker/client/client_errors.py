@@ -91,6 +91,10 @@ class TlsExpected(NotKafka):
     """The peer answered with a TLS record: the listener expects TLS."""
 
 
+class LoginRefused(RequestFailed, ConnectionFailed):
+    """The broker refused the user, or the mechanism. Another attempt has the same end."""
+
+
 class NoBroker(ClientError):
     """None of several addresses has a broker that answers; the text says what is wrong with each."""
 

@@ -7,12 +7,13 @@ connections: after `disconnected` the adapter may connect again, when `backoff.w
 States, and the events that change them:
 
     DISCONNECTED ─ connect_started ─► CONNECTING ─ connected ─► NEGOTIATING ─ ApiVersions answered ─► READY
-         ▲                                │                        │                                  │
+         ▲                                │                        │          or logged in            │
          └───────────────────────── disconnected ──────────────────┴──────────────────────────────────┘
 
 The first request of each connection is ApiVersions in the newest version known here. A broker that does not know that version answers in
-version 0 (KIP-511), and is asked again in version 0. Every later request goes out in the newest version that both sides know. A
-broker answers the requests of a connection in order.
+version 0 (KIP-511), and is asked again in version 0. With SASL in its settings the machine then logs in. It logs in again, in the state
+RENEWING, before the session's lifetime is over (KIP-368): a caller asks for that by `check_session`. Every later request goes out in the
+newest version that both sides know. A broker answers the requests of a connection in order.
 
 Times are seconds of one monotonic clock, as an argument `now_s` wherever they matter.
 """
@@ -21,7 +22,7 @@ from __future__ import annotations
 
 import struct
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from enum import Enum, auto
 from itertools import islice
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -38,7 +39,7 @@ from txbroker.client.client_errors import (
     TooOld,
     Unreachable,
 )
-from txbroker.client.client_security import ClientSecurity
+from txbroker.client.client_security import ClientSecurity, login_steps
 from txbroker.client.response_frames import RESPONSE_BYTES_MAX, ResponseFrames
 from txbroker.errors import ErrorCode, ProtocolError
 from txbroker.wire.codec import decode, encode
@@ -48,6 +49,7 @@ from txbroker.wire.schema import Request, VersionRange, response_class
 
 C = TypeVar("C")
 
+RENEWED_AT = 0.85  # of a session's lifetime; Kafka's clients log in again at 85 to 95 %
 CORRELATION_IDS = 2**31
 OUTGOING_PARTS_MAX = 64  # of one sendmsg; Linux accepts 1024
 _CORRELATION_ID = struct.Struct(">i")
@@ -63,6 +65,7 @@ class State(Enum):
     CONNECTING = auto()
     NEGOTIATING = auto()
     READY = auto()
+    RENEWING = auto()
 
 
 class Event(Enum):
@@ -71,6 +74,8 @@ class Event(Enum):
     CONNECT_STARTED = auto()
     CONNECTED = auto()
     NEGOTIATED = auto()
+    RENEWAL_STARTED = auto()
+    RENEWED = auto()
     DISCONNECTED = auto()
 
 
@@ -80,14 +85,17 @@ TRANSITIONS: Mapping[tuple[State, Event], State] = {
     (State.CONNECTING, Event.DISCONNECTED): State.DISCONNECTED,
     (State.NEGOTIATING, Event.NEGOTIATED): State.READY,
     (State.NEGOTIATING, Event.DISCONNECTED): State.DISCONNECTED,
+    (State.READY, Event.RENEWAL_STARTED): State.RENEWING,
     (State.READY, Event.DISCONNECTED): State.DISCONNECTED,
+    (State.RENEWING, Event.RENEWED): State.READY,
+    (State.RENEWING, Event.DISCONNECTED): State.DISCONNECTED,
 }
 
 
 class ClientSettings(NamedTuple):
     """Limits of a client. Java's names: request.timeout.ms, socket.connection.setup.timeout.ms, max.in.flight.requests.per.connection.
 
-    `security`: of blocking connections; others connect without TLS and SASL. None for a PLAINTEXT listener.
+    `security`: None for a PLAINTEXT listener. Only blocking connections use its TLS.
     """
 
     client_id: str = "txbroker"
@@ -127,14 +135,16 @@ class Completed(NamedTuple, Generic[C]):
 
 
 class ClientMachine(Generic[C]):
-    """See the module. `address` is for error messages; `chance` returns numbers from 0 to 1.
+    """See the module. `address` is for error messages; `chance` returns numbers from 0 to 1, `nonce` new random text for each login.
 
     `versions`: what the broker supports, by API key; `features`: the levels of the cluster's finalized features, by name (KIP-584).
     `failure` is set when the peer has broken the protocol: the adapter closes the connection with it, after it has handled the
     responses that came before.
     """
 
-    def __init__(self, address: str, settings: ClientSettings, chance: Callable[[], float]) -> None:
+    def __init__(
+        self, address: str, settings: ClientSettings, chance: Callable[[], float], nonce: Callable[[], str] | None = None
+    ) -> None:
         self.address = address
         self.settings = settings
         self.state = State.DISCONNECTED
@@ -143,7 +153,11 @@ class ClientMachine(Generic[C]):
         self.versions: Mapping[int, VersionRange] = {}
         self.features: Mapping[str, int] = {}
         self.in_flight: deque[InFlight[C]] = deque()
-        self._negotiating: InFlight[None] | None = None
+        self._nonce = nonce
+        self._negotiating: InFlight[None] | None = None  # a request of the machine itself
+        self._login: Generator[Request, Any, int] | None = None
+        self._lifetime_s = 0.0
+        self._renew_s: float | None = None
         self._connect_deadline_s: float | None = None
         self._correlation_id = 0
         self._responses = 0
@@ -160,6 +174,7 @@ class ClientMachine(Generic[C]):
         self.versions = {}
         self.features = {}
         self._responses = 0
+        self._lifetime_s, self._renew_s = 0.0, None
         self._frames = ResponseFrames(self.settings.response_bytes_max)
 
     def connected(self, now_s: float) -> None:
@@ -175,7 +190,7 @@ class ClientMachine(Generic[C]):
         unanswered = list(self.in_flight)
         self.in_flight.clear()
         self._outgoing.clear()
-        self._negotiating = None
+        self._negotiating = self._login = None
         self._connect_deadline_s = None
         return unanswered
 
@@ -200,6 +215,17 @@ class ClientMachine(Generic[C]):
     def ready(self) -> bool:
         """Whether the versions are known and a request may be sent now: fewer than in_flight_max are without a response."""
         return self.state is State.READY and len(self.in_flight) < self.settings.in_flight_max
+
+    def check_session(self, now_s: float) -> None:
+        """Log in again if the session ends soon: requests that are in flight are answered first. To be called before requests are sent."""
+        if not self._lifetime_s:
+            return
+        if self._renew_s is None:
+            self._renew_s = now_s + self._lifetime_s * RENEWED_AT
+        if now_s >= self._renew_s and self.state is State.READY:
+            self._change(Event.RENEWAL_STARTED)
+        if self.state is State.RENEWING and self._negotiating is None and not self.in_flight:
+            self._begin_login(now_s + self.settings.request_timeout_s)
 
     def version_of(self, request: type[Request]) -> int | None:
         """The newest version of a request that both sides support; None when there is none."""
@@ -292,7 +318,8 @@ class ClientMachine(Generic[C]):
             return None
         if self.state is State.CONNECTING:
             return Unreachable(self.address, f"no answer within {self.settings.connect_timeout_s:g} s", TimeoutError())
-        name = "ApiVersions" if self._negotiating is not None else self.in_flight[0].request.__name__.removesuffix("Request")
+        late = self._negotiating or self.in_flight[0]
+        name = late.request.__name__.removesuffix("Request")
         return Silent(f"{self.address} accepts connections but did not respond to {name} in time")
 
     # --- inside ---
@@ -321,7 +348,7 @@ class ClientMachine(Generic[C]):
                 return completed
             correlation_id = _CORRELATION_ID.unpack_from(frame)[0]
             if self._negotiating is not None:
-                self._versions_answered(self._negotiating, correlation_id, frame)
+                self._own_answered(self._negotiating, correlation_id, frame)
             elif not self.in_flight or self.in_flight[0].correlation_id != correlation_id:
                 self._fail("sent a response that was not requested", frame)
             else:
@@ -339,17 +366,51 @@ class ClientMachine(Generic[C]):
                 self.failure = NotKafka(f"{self.address} does not speak Kafka's protocol", malformed)
         return completed
 
-    def _body(self, waiting: InFlight[C], frame: memoryview) -> memoryview | None:
+    def _body(self, waiting: InFlight[Any], frame: memoryview) -> memoryview | None:
         try:
             return frame[response_body_position(frame, response_header_version(waiting.request, waiting.version)) :]
         except ProtocolError:
             self._fail("does not speak Kafka's protocol", frame)
             return None
 
-    def _versions_answered(self, asked: InFlight[None], correlation_id: int, frame: memoryview) -> None:
+    def _own_answered(self, asked: InFlight[None], correlation_id: int, frame: memoryview) -> None:
         if correlation_id != asked.correlation_id:
             self._fail("does not speak Kafka's protocol", frame)
-            return
+        elif self._login is None:
+            self._versions_answered(asked, frame)
+        elif (body := self._body(asked, frame)) is not None:
+            try:
+                answer = decode(response_class(asked.request), asked.version, body)
+            except ProtocolError as error:
+                self._fail(f"sent a malformed response to a login ({error})", frame)
+            else:
+                self._log_in(self._login, answer, asked.deadline_s)
+
+    def _begin_login(self, deadline_s: float) -> None:
+        security = self.settings.security
+        assert security is not None and security.sasl is not None and self._nonce is not None, "there are no settings of SASL"
+        self._login = login_steps(security.sasl, self._nonce())
+        self._log_in(self._login, None, deadline_s)
+
+    def _log_in(self, login: Generator[Request, Any, int], answer: Any, deadline_s: float) -> None:
+        """Go on with the login after this answer."""
+        self._negotiating = None
+        try:
+            request = login.send(answer)
+            if request.api_key not in self.versions:
+                raise TooOld(f"{self.address} does not offer SASL: specify a listener that does, or security.protocol=PLAINTEXT")
+            version = self.required_version(type(request))
+        except StopIteration as done:
+            self._login = None
+            self._lifetime_s, self._renew_s = done.value / 1000, None
+            self._change(Event.RENEWED if self.state is State.RENEWING else Event.NEGOTIATED)
+            self.backoff.succeeded()
+        except ConnectionFailed as error:
+            self.failure = error
+        else:
+            self._negotiating = InFlight(type(request), version, self._add(request, version), deadline_s, None)
+
+    def _versions_answered(self, asked: InFlight[None], frame: memoryview) -> None:
         body = frame[4:]
         if asked.version and len(body) >= 2 and _ERROR_CODE.unpack_from(body)[0] == ErrorCode.UNSUPPORTED_VERSION:
             self._ask_versions(0, asked.deadline_s)
@@ -365,8 +426,11 @@ class ClientMachine(Generic[C]):
         self.versions = {api.api_key: VersionRange(api.min_version, api.max_version) for api in answer.api_keys}
         self.features = {feature.name: feature.max_version_level for feature in answer.finalized_features}
         self._negotiating = None
-        self.backoff.succeeded()
-        self._change(Event.NEGOTIATED)
+        if self.settings.security is not None and self.settings.security.sasl is not None:
+            self._begin_login(asked.deadline_s)
+        else:
+            self.backoff.succeeded()
+            self._change(Event.NEGOTIATED)
 
     def _fail(self, what: str, frame: memoryview) -> None:
         self.failure = NotKafka(f"{self.address} {what}", bytes(frame[:_SHOWN_BYTES]))

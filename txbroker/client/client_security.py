@@ -1,4 +1,4 @@
-"""TLS and SASL of blocking connections, from the properties of a Java client, so that one file serves Spark's consumers too.
+"""TLS and SASL of connections, from the properties of a Java client, so that one file serves Spark's consumers too.
 
 Supported: `security.protocol` SSL, SASL_PLAINTEXT and SASL_SSL; trust and key stores of the type PEM (KIP-651) in files;
 `sasl.mechanism` PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802, without channel binding), with user and password in
@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import base64
 import hmac
-from collections.abc import Callable, Mapping
+from collections.abc import Generator, Mapping
 from typing import Any, NamedTuple
 
-from txbroker.client.client_errors import ConnectionFailed, RequestFailed
+from txbroker.client.client_errors import ConnectionFailed, LoginRefused
 from txbroker.config.jaas import InvalidJaas, parse_jaas
 from txbroker.wire import scram
 from txbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
@@ -106,28 +106,39 @@ def _sasl(properties: Mapping[str, str]) -> Sasl:
     return Sasl(mechanism, user, password)
 
 
-def authenticate(call: Callable[[Request], Any], sasl: Sasl, nonce: str) -> None:
-    """Log in on a connection whose versions are negotiated. RequestFailed; ConnectionFailed from `call`, and for a broker that cheats.
+def login_steps(sasl: Sasl, nonce: str) -> Generator[Request, Any, int]:
+    """The requests of a login, one after the other; each gets its response. Returns the lifetime of the session in ms, 0 for ever.
 
-    `nonce`: a new random text of the client.
+    LoginRefused; ConnectionFailed for a broker that cheats. `nonce`: a new random text of the client.
     """
-    handshake: SaslHandshakeResponse = call(SaslHandshakeRequest(mechanism=sasl.mechanism))
+    handshake: SaslHandshakeResponse = yield SaslHandshakeRequest(mechanism=sasl.mechanism)
     if handshake.error_code:
         offered = ", ".join(handshake.mechanisms) or "none"
-        raise RequestFailed(f"the broker does not support the SASL mechanism {sasl.mechanism}, but {offered}", handshake.error_code)
-
-    def send(content: str) -> str:
-        answer: SaslAuthenticateResponse = call(SaslAuthenticateRequest(auth_bytes=content.encode()))
-        if answer.error_code:
-            reason = f": {answer.error_message}" if answer.error_message else ""
-            raise RequestFailed(f"user {sasl.user} could not log in{reason}", answer.error_code)
-        return bytes(answer.auth_bytes).decode("utf-8", "replace")
-
+        raise LoginRefused(f"the broker does not support the SASL mechanism {sasl.mechanism}, but {offered}", handshake.error_code)
     if sasl.mechanism == PLAIN:
-        send(f"\0{sasl.user}\0{sasl.password}")
-        return
+        answer = yield _message(f"\0{sasl.user}\0{sasl.password}")
+        _content(answer, sasl)
+        return _lifetime_ms(answer)
     messages = Scram(sasl, nonce)
-    messages.check(send(messages.final(send(messages.first))))
+    first = yield _message(messages.first)
+    answer = yield _message(messages.final(_content(first, sasl)))
+    messages.check(_content(answer, sasl))
+    return _lifetime_ms(answer)
+
+
+def _message(content: str) -> SaslAuthenticateRequest:
+    return SaslAuthenticateRequest(auth_bytes=content.encode())
+
+
+def _content(answer: SaslAuthenticateResponse, sasl: Sasl) -> str:
+    if answer.error_code:
+        reason = f": {answer.error_message}" if answer.error_message else ""
+        raise LoginRefused(f"user {sasl.user} could not log in{reason}", answer.error_code)
+    return bytes(answer.auth_bytes).decode("utf-8", "replace")
+
+
+def _lifetime_ms(answer: SaslAuthenticateResponse) -> int:
+    return max(answer.session_lifetime_ms, 0)
 
 
 class Scram:

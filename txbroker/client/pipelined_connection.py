@@ -8,7 +8,7 @@ import socket
 from typing import Generic, TypeVar
 
 from txbroker.client.advertised import unreachable
-from txbroker.client.blocking_connection import connect
+from txbroker.client.blocking_connection import connect, new_nonce
 from txbroker.client.client_errors import Unreachable, address_text, reason_text
 from txbroker.client.client_machine import ClientMachine, ClientSettings, Completed
 from txbroker.client.topic_leaders import Broker
@@ -28,7 +28,7 @@ class PipelinedConnection(Generic[C]):
         self, broker: Broker, settings: ClientSettings, now_s: float, send_buffer: int = -1, receive_buffer: int = -1
     ) -> None:
         self.address = address_text(broker.host, broker.port)
-        self.machine: ClientMachine[C] = ClientMachine(self.address, settings, random.random)
+        self.machine: ClientMachine[C] = ClientMachine(self.address, settings, random.random, new_nonce)
         self.machine.connect_started(now_s)
         try:
             self.socket = connect(broker.host, broker.port, settings.connect_timeout_s)
@@ -80,13 +80,16 @@ class PipelinedConnection(Generic[C]):
             raise machine.closed_by_peer()
         completed = machine.received(count)
         if machine.unsent:
-            self.write()  # ApiVersions in version 0
+            self.write()  # ApiVersions in version 0, or the next message of a login
         if machine.failure is not None and not completed:
             raise machine.failure
         return completed
 
     def check(self, now_s: float) -> None:
-        """ConnectionFailed when a response is late, or the peer has broken the protocol."""
+        """ConnectionFailed when a response is late, or the peer has broken the protocol. Renews a session that ends soon."""
+        self.machine.check_session(now_s)
+        if self.machine.unsent:
+            self.write()
         failure = self.machine.failure or self.machine.expired(now_s)
         if failure is not None:
             raise failure

@@ -1,4 +1,4 @@
-"""A client of one broker for Twisted: for the brokers' own connections. Connects without TLS and SASL.
+"""A client of one broker for Twisted: for the brokers' own connections. Connects without TLS.
 
 Requests go out in the order of `send`, at most in_flight_max of them without a response; the others wait. A response fires the request's
 Deferred. When the connection is lost or a response is late, every Deferred without a response fails with the same ConnectionFailed, and
@@ -55,10 +55,11 @@ class TwistedConnection:
 
     def __init__(
         self, host: str, port: int, reactor: Any, chance: Callable[[], float], settings: ClientSettings = DEFAULT_SETTINGS,
-        lost: Callable[[ConnectionFailed], None] | None = None,
+        lost: Callable[[ConnectionFailed], None] | None = None, nonce: Callable[[], str] | None = None,
     ) -> None:  # fmt: skip
+        """`nonce` returns new random text for each login."""
         self.address = address_text(host, port)
-        self.machine: ClientMachine[Deferred[Any]] = ClientMachine(self.address, settings, chance)
+        self.machine: ClientMachine[Deferred[Any]] = ClientMachine(self.address, settings, chance, nonce)
         self._host = host
         self._port = port
         self._reactor = reactor
@@ -72,14 +73,15 @@ class TwistedConnection:
     @property
     def ready(self) -> bool:
         """Whether requests can be sent."""
-        return self.machine.state is State.READY
+        return self.machine.state in (State.READY, State.RENEWING)
 
     def version_of(self, request: type[Request]) -> int | None:
         """The newest version of a request that both sides support; None if there is none."""
         return self.machine.version_of(request)
 
     def connect(self) -> Deferred[None]:
-        """Connect, after the back-off that earlier failures require; fires when versions are negotiated, fails with ConnectionFailed.
+        """Connect, after the back-off that earlier failures require; fires when versions are negotiated and the login is complete,
+        fails with ConnectionFailed.
 
         Only while there is no connection and no other attempt.
         """
@@ -171,6 +173,7 @@ class TwistedConnection:
             completed.context.callback(response)
 
     def _send_waiting(self) -> None:
+        self.machine.check_session(self._reactor.seconds())
         while self._waiting and self.machine.ready:
             request, timeout_s, version_max, response = self._waiting.popleft()
             if response.called:

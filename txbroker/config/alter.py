@@ -145,7 +145,7 @@ def _text(key: Key, config: BrokerConfig, name: str) -> str:
     return key.format(config.value(name)) or ""
 
 
-# In Kafka these can change only with the prefix `listener.name.<listener>.`. TLS and SASL are not supported yet.
+# In Kafka these can change only with the prefix `listener.name.<listener>.`, and many of them then have no effect until a restart.
 _SECURITY_PREFIXES = ("ssl.", "sasl.", "principal.builder.", "listener.name.")
 
 
@@ -154,7 +154,7 @@ def _check_broker_configs(config: BrokerConfig, values: Mapping[str, str], *, pe
     for name, text in values.items():
         key = BROKER_KEYS.get(name)
         if name.startswith(_SECURITY_PREFIXES):
-            raise _bad_request(f"{name} cannot be changed while the broker runs: TLS and SASL are not supported yet")
+            raise _bad_request(f"{name} cannot be changed while the broker runs: set it in its properties, and start it again")
         if key is None:
             continue
         if key.update is Update.READ_ONLY:

@@ -1,7 +1,7 @@
 """SASL of a listener: its mechanisms and what they need, checked before the broker starts.
 
-`listener.name.<listener>.<mechanism>.sasl.jaas.config` has the users of PLAIN. A `sasl.jaas.config` without listener and mechanism is
-ignored, as by Kafka's brokers (JaasContext).
+`listener.name.<listener>.<mechanism>.sasl.jaas.config` has the users of PLAIN, and on the listener between brokers this broker's own user.
+A `sasl.jaas.config` without listener and mechanism is ignored, as by Kafka's brokers (JaasContext).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from txbroker.config.jaas import PLAIN_MODULE, SCRAM_MODULE, InvalidJaas, LoginModule, parse_jaas
-from txbroker.config.listeners import Listeners
+from txbroker.config.listeners import Listener, Listeners
 from txbroker.config.resolve import BrokerConfig
 from txbroker.errors import ConfigError
 
@@ -21,6 +21,14 @@ JAAS_KEY = "sasl.jaas.config"
 MECHANISMS_KEY = "sasl.enabled.mechanisms"
 # Java code that decides who may log in, and as whom: without it, others could.
 _CODE_KEYS = ("sasl.server.callback.handler.class", "sasl.login.callback.handler.class", "sasl.login.class")
+
+
+class Credentials(NamedTuple):
+    """This broker's own user."""
+
+    mechanism: str
+    user: str
+    password: str
 
 
 class MechanismSettings(NamedTuple):
@@ -42,13 +50,17 @@ def check_sasl(config: BrokerConfig, listeners: Listeners) -> None:
     for listener in listeners.bound:
         if has_sasl(listener.protocol):
             sasl_settings(config, listener.name)
-    between = next(listener for listener in listeners.bound if listener.name == listeners.inter_broker)
-    if has_sasl(between.protocol) and (config.optional_text("zookeeper.connect") or config.optional_text("txbroker.metadata.socket")):
-        raise config.static.error(
-            ("inter.broker.listener.name", "security.inter.broker.protocol", "listeners"),
-            f"the listener between brokers, {between}, has protocol {between.protocol}: brokers do not log in at each other yet; "
-            "set inter.broker.listener.name to a listener of PLAINTEXT",
-        )
+    if has_sasl(between_brokers(listeners).protocol) and _is_clustered(config):
+        own_credentials(config, listeners.inter_broker)
+
+
+def between_brokers(listeners: Listeners) -> Listener:
+    """The listener for requests between brokers."""
+    return next(listener for listener in listeners.bound if listener.name == listeners.inter_broker)
+
+
+def _is_clustered(config: BrokerConfig) -> bool:
+    return bool(config.optional_text("zookeeper.connect") or config.optional_text("txbroker.metadata.socket"))
 
 
 def has_sasl(protocol: str) -> bool:
@@ -82,6 +94,25 @@ def sasl_settings(config: BrokerConfig, listener: str) -> SaslSettings:
                                              f'set it to `{PLAIN_MODULE} required user_NAME="PASSWORD";`')  # fmt: skip
         mechanisms[name] = MechanismSettings({} if module is None else module.options, of_mechanism.int("connections.max.reauth.ms"))
     return SaslSettings(mechanisms, values.int("sasl.server.max.receive.size"))
+
+
+def own_credentials(config: BrokerConfig, listener: str) -> Credentials:
+    """With which this broker logs in on the listener between brokers; ConfigError."""
+    values = config.listener(listener)
+    key = "sasl.mechanism.inter.broker.protocol"
+    mechanism = values.text(key)
+    enabled = values.list(MECHANISMS_KEY)
+    if mechanism not in enabled:
+        raise config.static.error(
+            (*values.names(key), MECHANISMS_KEY),
+            f"{key} is {mechanism}, which is not in {MECHANISMS_KEY} of listener {listener} ({', '.join(enabled)}); correct one of them",
+        )
+    module = _module(config, listener, mechanism)
+    user, password = (None, None) if module is None else (module.options.get("username"), module.options.get("password"))
+    if user is None or password is None:
+        jaas = _jaas_key(config, listener, mechanism)
+        raise config.static.error((jaas, key), f"{jaas} has no username and password, with which this broker logs in at other brokers")
+    return Credentials(mechanism, user, password)
 
 
 def _module(config: BrokerConfig, listener: str, mechanism: str) -> LoginModule | None:

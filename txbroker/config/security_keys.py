@@ -76,7 +76,8 @@ KEYS = (
         "Enabled SASL mechanisms: PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512; others are refused. A listener can have its own: "
         "listener.name.<listener>.sasl.enabled.mechanisms.", update=Update.PER_BROKER),
     Key("sasl.mechanism.inter.broker.protocol", Type.STRING, "GSSAPI", Importance.MEDIUM,
-        "SASL mechanism for connections between brokers.", update=Update.PER_BROKER, effective=False),
+        "SASL mechanism for connections between brokers. This broker's user and password are the options username and password of "
+        "listener.name.<listener>.<mechanism>.sasl.jaas.config.", update=Update.PER_BROKER),
     Key("sasl.mechanism.controller.protocol", Type.STRING, "GSSAPI", Importance.HIGH,
         "SASL mechanism for connections to KRaft controllers.", effective=False),
     Key("sasl.jaas.config", Type.PASSWORD, None, Importance.MEDIUM,
@@ -141,6 +142,9 @@ KEYS = (
         "Claim with the subject of a token.", effective=False),
     Key("sasl.server.max.receive.size", Type.INT, 524_288, Importance.MEDIUM,
         "Maximum size of a request before its client has authenticated, in bytes.", at_least(1)),
+    Key("txbroker.scram.users.file", Type.STRING, None, Importance.MEDIUM,
+        "A file of users with SCRAM credentials, which `txbroker users` writes. It is read again when it changes. A user who is in the "
+        "metadata, too, has the password of the metadata."),
     Key("delegation.token.master.key", Type.PASSWORD, None, Importance.MEDIUM,
         "Deprecated: use delegation.token.secret.key.", effective=False),
     Key("delegation.token.secret.key", Type.PASSWORD, None, Importance.MEDIUM,

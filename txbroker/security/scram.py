@@ -19,6 +19,7 @@ from txbroker.wire import scram
 from txbroker.wire.scram import HASHES, ITERATIONS_MIN
 
 SALT_BITS = 130  # of Kafka's tools: a number in base 36, 25 or 26 characters
+SALT_BYTES = 17
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 _ITERATIONS = re.compile(r"0*([0-9]{1,9})", re.ASCII)
 
@@ -147,12 +148,17 @@ class ScramExchange:
 def fake_credential(secret: bytes, mechanism: str, user: str) -> ScramCredential:
     """A credential of a user who has none, the same each time; no password fits it."""
     digest = hmac.digest(secret, f"{mechanism},{user}".encode(), hashlib.sha512)
-    number, salt = int.from_bytes(digest[: SALT_BITS // 8 + 1]) >> (8 - SALT_BITS % 8), ""
+    size = hashlib.new(HASHES[mechanism]).digest_size
+    return ScramCredential(salt_of(digest), digest[-size:], digest[-size:], ITERATIONS_MIN)
+
+
+def salt_of(random_bytes: bytes) -> bytes:
+    """A salt as Kafka's tools make it, of the first 17 of these bytes."""
+    number, salt = int.from_bytes(random_bytes[:SALT_BYTES]) >> (8 * SALT_BYTES - SALT_BITS), ""
     while number:
         number, digit = divmod(number, len(_DIGITS))
         salt = _DIGITS[digit] + salt
-    size = hashlib.new(HASHES[mechanism]).digest_size
-    return ScramCredential(salt.encode(), digest[-size:], digest[-size:], ITERATIONS_MIN)
+    return salt.encode()
 
 
 def _plain(name: str) -> str:

@@ -18,14 +18,19 @@ MECHANISM_CODES = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
 
 
 class ScramCredentials:
-    """By mechanism and user."""
+    """By mechanism and user. Those of the metadata count before those of a file (`users_file.py`)."""
 
     def __init__(self) -> None:
         self._users: dict[str, dict[str, ScramCredential]] = {mechanism: {} for mechanism in HASHES}
+        self._of_file: Mapping[str, Mapping[str, ScramCredential]] = self._users
 
     def find(self, mechanism: str, user: str) -> ScramCredential | None:
         """The credential of a user; None if there is none, or none that can be used."""
-        return self._users[mechanism].get(user)
+        return self._users[mechanism].get(user) or self._of_file[mechanism].get(user)
+
+    def replace_file(self, users: Mapping[str, Mapping[str, ScramCredential]]) -> None:
+        """The users of the file, by mechanism."""
+        self._of_file = users
 
     def configure(self, node: Entity, properties: Mapping[str, str]) -> None:
         """The configuration of a user has changed. A credential that cannot be used is logged, and the user cannot log in with it."""

@@ -1,0 +1,23 @@
+"""How this broker logs in at others, on the listener between brokers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from txbroker.broker.identity import is_clustered
+from txbroker.config.listeners import parse_listeners
+from txbroker.config.resolve import BrokerConfig
+from txbroker.config.sasl import between_brokers, has_sasl, own_credentials
+
+if TYPE_CHECKING:
+    from txbroker.client.client_security import ClientSecurity
+
+
+def own_login(config: BrokerConfig) -> ClientSecurity | None:
+    """None without SASL, and for a broker alone. ConfigError."""
+    listener = between_brokers(parse_listeners(config))
+    if not has_sasl(listener.protocol) or not is_clustered(config):
+        return None
+    from txbroker.client.client_security import ClientSecurity, Sasl  # a broker alone does not import them
+
+    return ClientSecurity(listener.protocol, None, Sasl(*own_credentials(config, listener.name)))
