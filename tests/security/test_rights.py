@@ -94,6 +94,7 @@ RIGHTS: dict[int, tuple[list[tuple[int, tuple[int, str]]], set[int]]] = {
     48: ([(DESCRIBE_CONFIGS, THE_CLUSTER)], {NO_CLUSTER}),
     49: ([(ALTER_CONFIGS, THE_CLUSTER)], {NO_CLUSTER}),
     50: ([(DESCRIBE, THE_CLUSTER)], {NO_CLUSTER}),
+    51: ([(ALTER, THE_CLUSTER)], {NO_CLUSTER}),
     60: ([], set()),
     61: ([(READ, ONE_TOPIC)], {NO_TOPIC}),
     65: ([(DESCRIBE, ONE_TRANSACTION)], {NO_TRANSACTION}),
@@ -200,7 +201,7 @@ def test_what_exists_looks_as_what_does_not(guarded: Server, shared: Entities, s
     for name, ghost in ((shared.topic, ghosts.topic), (shared.group, ghosts.group)):
         known = known.replace(name, ghost)
     # Kafka's errors of ACL requests contain the request with its connection.
-    serial = re.compile(r"(created|joining)-\d+|'(session_id|producer_id)': -?\d+|Request\(processor=.* is not authorized")
+    serial = re.compile(r"(created|joining|user)-\d+|'(session_id|producer_id)': -?\d+|Request\(processor=.* is not authorized")
     assert serial.sub("", known) == serial.sub("", unknown)
 
 
