@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from txbroker.client.client_errors import ConnectionFailed, RequestFailed
-from txbroker.client.client_security import ClientSecurity, Sasl, Scram, Tls, Unsupported, login_steps
+from txbroker.client.client_security import ClientSecurity, Sasl, Scram, Unsupported, login_steps
+from txbroker.tls.settings import StoreSettings, TlsSettings
 from txbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from txbroker.wire.messages.sasl_handshake import SaslHandshakeResponse
 from txbroker.wire.schema import Request
@@ -16,15 +17,16 @@ MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 @pytest.mark.parametrize(("properties", "expected"), [
     ({}, None),
     ({"security.protocol": "PLAINTEXT", "sasl.mechanism": "OTHER"}, None),
-    ({"security.protocol": "ssl"}, ClientSecurity("SSL", Tls(None, None, None, True), None)),
+    ({"security.protocol": "ssl"}, ClientSecurity("SSL", TlsSettings(None, None, None), None)),
     ({"security.protocol": "SSL", "ssl.truststore.location": "/ca.pem", "ssl.truststore.type": "PEM", "ssl.keystore.location": "/me.pem",
       "ssl.keystore.type": "pem", "ssl.key.password": "x", "ssl.endpoint.identification.algorithm": ""},
-     ClientSecurity("SSL", Tls("/ca.pem", "/me.pem", "x", False), None)),
+     ClientSecurity("SSL", TlsSettings(StoreSettings("keystore", "PEM", "/me.pem", None, None),
+                                       StoreSettings("truststore", "PEM", "/ca.pem", None, None), "x", verifies_host=False), None)),
     ({"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN",
       "sasl.jaas.config": f'{MODULE} username="a b" password="p\\"q;=";'},
      ClientSecurity("SASL_PLAINTEXT", None, Sasl("PLAIN", "a b", 'p"q;='))),
     ({"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512", "sasl.jaas.config": "x required username=a password=b;"},
-     ClientSecurity("SASL_SSL", Tls(None, None, None, True), Sasl("SCRAM-SHA-512", "a", "b"))),
+     ClientSecurity("SASL_SSL", TlsSettings(None, None, None), Sasl("SCRAM-SHA-512", "a", "b"))),
 ])  # fmt: skip
 def test_properties(properties: dict[str, str], expected: ClientSecurity | None) -> None:
     assert ClientSecurity.of(properties) == expected
@@ -32,9 +34,10 @@ def test_properties(properties: dict[str, str], expected: ClientSecurity | None)
 
 @pytest.mark.parametrize(("properties", "problem"), [
     ({"security.protocol": "TLS"}, "security.protocol is TLS; it must be PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"),
-    ({"security.protocol": "SSL", "ssl.truststore.location": "/a.jks"}, "is JKS, which only Java reads; convert /a.jks"),
-    ({"security.protocol": "SSL", "ssl.keystore.location": "/a.p12", "ssl.keystore.type": "PKCS12"}, "ssl.keystore.type is PKCS12"),
-    ({"security.protocol": "SSL", "ssl.truststore.certificates": "-----BEGIN"}, "write it to a file, .* in ssl.truststore.location"),
+    ({"security.protocol": "SSL", "ssl.truststore.type": "BKS"}, "ssl.truststore.type is BKS; it must be one of JKS, PKCS12, PEM"),
+    ({"security.protocol": "SSL", "ssl.keystore.location": "/a.p12", "ssl.keystore.type": "PKCS12"},
+     "ssl.keystore.password must be set for a key store of the type PKCS12"),
+    ({"security.protocol": "SSL", "ssl.truststore.certificates": "-----BEGIN"}, "needs ssl.truststore.type=PEM, which is JKS"),
     ({"security.protocol": "SSL", "ssl.engine.factory.class": "a.B"}, "ssl.engine.factory.class names code of Java"),
     ({"security.protocol": "SASL_SSL"}, "sasl.mechanism is GSSAPI; supported are PLAIN, SCRAM-SHA-256, SCRAM-SHA-512"),
     ({"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"}, "sasl.mechanism is OAUTHBEARER"),

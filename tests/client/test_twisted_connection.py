@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,10 +15,13 @@ from twisted.python.failure import Failure
 
 from tests.client.peer import HEARTBEAT, heartbeat_response, requests_in, versions_response
 from tests.client.test_connections import host_and_port
-from tests.support.server import Server
+from tests.support.certificates import Authority
+from tests.support.server import Server, free_port
 from txbroker.client.client_errors import Closed, ConnectionFailed, NotKafka, Silent, TooManyRequests, TooOld, Unreachable
 from txbroker.client.client_machine import ClientSettings
 from txbroker.client.twisted_connection import WAITING_MAX, TwistedConnection
+from txbroker.tls.contexts import client_context
+from txbroker.tls.settings import StoreSettings, TlsSettings
 from txbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from txbroker.wire.messages.heartbeat import HeartbeatRequest
 from txbroker.wire.messages.metadata import MetadataRequest
@@ -276,3 +280,32 @@ def test_a_name_that_does_not_resolve(turning: Turning) -> None:
     connection = TwistedConnection("no-such-host.invalid", 9092, turning.reactor, lambda: 0.5)
     outcome = turning.outcome(connection.connect())
     assert isinstance(outcome, Unreachable) and "no-such-host.invalid:9092" in str(outcome)
+
+
+def test_requests_to_a_real_broker_with_tls(turning: Turning, start_broker: Callable[..., Server], tmp_path: Path) -> None:
+    """The host name is checked, and an authority that is not trusted is an error."""
+    authority, port = Authority(tmp_path), free_port()
+    start_broker(
+        {
+            "listeners": f"PLAINTEXT://127.0.0.1:{free_port()},SSL://127.0.0.1:{port}",
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": str(authority.issue("broker", ["localhost"]).pem()),
+        }
+    )
+    settings = TlsSettings(None, StoreSettings("truststore", "PEM", str(authority.pem()), None, None), None)
+    foreign = StoreSettings("truststore", "PEM", str(Authority(tmp_path, "foreign").pem()), None, None)
+
+    def connect(host: str, settings: TlsSettings) -> TwistedConnection:
+        context = client_context(settings)
+        return TwistedConnection(host, port, turning.reactor, lambda: 0.5, tls=lambda: context)
+
+    connection = connect("localhost", settings)
+    assert turning.outcome(connection.connect()) is None
+    for _ in range(3):
+        assert len(turning.outcome(connection.send(MetadataRequest(topics=[]))).brokers) == 1
+    connection.close()
+    untrusted = settings._replace(truststore=foreign)
+    for host, used, problem in (("127.0.0.1", settings, "IP address mismatch"), ("localhost", untrusted, "issuer")):
+        failed = turning.outcome(connect(host, used).connect())
+        assert isinstance(failed, ConnectionFailed)
+        assert f"the certificate of {host}:{port} is not accepted: " in str(failed) and problem in str(failed)

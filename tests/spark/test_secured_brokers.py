@@ -111,7 +111,7 @@ def test_scram_and_what_is_refused(kafka: SecuredKafka, tmp_path: Path) -> None:
         (kafka.secured, {name: value for name, value in properties("PLAIN").items() if "truststore" not in name},
          "is not accepted: self-signed certificate; correct ssl.truststore.location"),
         (kafka.secured, {}, "answers in TLS"),
-        (kafka.secured, properties("PLAIN", **{"ssl.truststore.type": "JKS"}), "ssl.truststore.type is JKS, which only Java reads"),
+        (kafka.secured, properties("PLAIN", **{"ssl.truststore.type": "JKS"}), "it is neither JKS nor PKCS12"),
         (kafka.address, properties("PLAIN"), f"TLS with {kafka.address} failed"),
     ):  # fmt: skip
         _, complaint = run(*source, servers, "--command-config", config(tmp_path / "config", given), status=2)

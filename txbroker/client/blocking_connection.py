@@ -23,8 +23,10 @@ from txbroker.client.client_errors import (
     reason_text,
 )
 from txbroker.client.client_machine import ClientMachine, ClientSettings, Completed
-from txbroker.client.client_security import Tls
+from txbroker.client.tls_failures import tls_failed
 from txbroker.client.topic_leaders import Broker
+from txbroker.tls.contexts import client_context
+from txbroker.tls.settings import TlsProblem, TlsSettings
 from txbroker.wire.schema import Request, VersionRange
 
 DEFAULT_SETTINGS = ClientSettings()
@@ -149,20 +151,14 @@ def connect(host: str, port: int, timeout_s: float) -> socket.socket:
     return connected
 
 
-def _secured(connected: socket.socket, tls: Tls, host: str, address: str) -> ssl.SSLSocket:
+def _secured(connected: socket.socket, tls: TlsSettings, host: str, address: str) -> ssl.SSLSocket:
     """The socket with TLS, after the handshake; ConnectionFailed."""
     try:
-        context = ssl.create_default_context(cafile=tls.trusted)
-        context.check_hostname = tls.check_host
-        if tls.own is not None:
-            context.load_cert_chain(tls.own, password=tls.password or "")
-        return context.wrap_socket(connected, server_hostname=host)
-    except ssl.SSLCertVerificationError as error:
-        advice = "correct ssl.truststore.location, or the host name in --bootstrap-server and advertised.listeners"
-        raise ConnectionFailed(f"the certificate of {address} is not accepted: {error.verify_message}; {advice}") from None
-    except OSError as error:  # also of a file that cannot be read
-        reason = error.reason if isinstance(error, ssl.SSLError) and error.reason else reason_text(error)
-        raise ConnectionFailed(f"TLS with {address} failed: {reason}; check that the listener has TLS, and the ssl. properties") from None
+        return client_context(tls).wrap_socket(connected, server_hostname=host)
+    except TlsProblem as problem:
+        raise ConnectionFailed(str(problem)) from None
+    except OSError as error:
+        raise tls_failed(address, error) from None
 
 
 def connect_to_any(addresses: Iterable[tuple[str, int]], settings: ClientSettings = DEFAULT_SETTINGS) -> BlockingConnection:

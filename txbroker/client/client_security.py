@@ -1,8 +1,8 @@
 """TLS and SASL of connections, from the properties of a Java client, so that one file serves Spark's consumers too.
 
-Supported: `security.protocol` SSL, SASL_PLAINTEXT and SASL_SSL; trust and key stores of the type PEM (KIP-651) in files;
+Supported: `security.protocol` SSL, SASL_PLAINTEXT and SASL_SSL, with the `ssl.` keys that listeners have (`tls/settings.py`);
 `sasl.mechanism` PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802, without channel binding), with user and password in
-`sasl.jaas.config`. Java's own stores, Kerberos and OAuth are refused. Other `ssl.` properties concern Java only.
+`sasl.jaas.config`. Kerberos and OAuth are refused.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from txbroker.client.client_errors import ConnectionFailed, LoginRefused
 from txbroker.config.jaas import InvalidJaas, parse_jaas
+from txbroker.tls.settings import TlsProblem, TlsSettings, read_settings
 from txbroker.wire import scram
 from txbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from txbroker.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
@@ -24,20 +25,10 @@ PROTOCOLS = {"PLAINTEXT": (False, False), "SSL": (True, False), "SASL_PLAINTEXT"
 PLAIN = "PLAIN"
 ITERATIONS_MAX = 1_000_000  # the broker chooses
 _OTHER_CODE = ("ssl.engine.factory.class", "sasl.login.class", "sasl.login.callback.handler.class", "sasl.client.callback.handler.class")
-_INLINE = ("ssl.truststore.certificates", "ssl.keystore.certificate.chain", "ssl.keystore.key")
 
 
 class Unsupported(ValueError):
     """A property that this client cannot use; the text names it and says what to do."""
-
-
-class Tls(NamedTuple):
-    """Files in PEM. `trusted`: certificates of authorities, None for those of the system. `own`: certificate and key of the client."""
-
-    trusted: str | None
-    own: str | None
-    password: str | None
-    check_host: bool
 
 
 class Sasl(NamedTuple):
@@ -52,7 +43,7 @@ class ClientSecurity(NamedTuple):
     """It is sent to other processes: files are opened where the connection is made."""
 
     protocol: str
-    tls: Tls | None
+    tls: TlsSettings | None
     sasl: Sasl | None
 
     @classmethod
@@ -70,26 +61,11 @@ class ClientSecurity(NamedTuple):
         return cls(protocol, _tls(properties) if tls else None, _sasl(properties) if sasl else None)
 
 
-def _tls(properties: Mapping[str, str]) -> Tls:
-    for key in _INLINE:
-        if properties.get(key):
-            raise Unsupported(f"{key} is not supported; write it to a file, and name that in ssl.{key.split('.')[1]}.location")
-    if properties.get("ssl.key.password") and properties.get("ssl.keystore.password"):
-        raise Unsupported("ssl.keystore.password is not used by a key store of the type PEM; specify ssl.key.password alone")
-    algorithm = properties.get("ssl.endpoint.identification.algorithm", "https")
-    password = properties.get("ssl.key.password")
-    return Tls(_store(properties, "truststore"), _store(properties, "keystore"), password, algorithm.strip().lower() == "https")
-
-
-def _store(properties: Mapping[str, str], name: str) -> str | None:
-    location = properties.get(f"ssl.{name}.location")
-    if not location:
-        return None
-    kind = properties.get(f"ssl.{name}.type", "JKS").strip().upper()
-    if kind != "PEM":
-        raise Unsupported(f"ssl.{name}.type is {kind}, which only Java reads; convert {location} to PEM, with `keytool` or `openssl`, and "
-                          f"specify ssl.{name}.type=PEM")
-    return location
+def _tls(properties: Mapping[str, str]) -> TlsSettings:
+    try:
+        return read_settings(properties.get)
+    except TlsProblem as problem:
+        raise Unsupported(str(problem)) from None
 
 
 def _sasl(properties: Mapping[str, str]) -> Sasl:

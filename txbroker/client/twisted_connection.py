@@ -1,4 +1,4 @@
-"""A client of one broker for Twisted: for the brokers' own connections. Connects without TLS.
+"""A client of one broker for Twisted: for the brokers' own connections, which may have TLS.
 
 Requests go out in the order of `send`, at most in_flight_max of them without a response; the others wait. A response fires the request's
 Deferred. When the connection is lost or a response is late, every Deferred without a response fails with the same ConnectionFailed, and
@@ -7,6 +7,7 @@ Deferred. When the connection is lost or a response is late, every Deferred with
 
 from __future__ import annotations
 
+import ssl
 from builtins import TimeoutError as OSTimeoutError
 from collections import deque
 from collections.abc import Callable
@@ -31,6 +32,8 @@ from txbroker.client.client_errors import (
     reason_text,
 )
 from txbroker.client.client_machine import ClientMachine, ClientSettings, Completed, State
+from txbroker.client.tls_failures import tls_failed
+from txbroker.tls.client_pipe import ClientPipe
 from txbroker.wire.schema import Request
 
 DEFAULT_SETTINGS = ClientSettings()
@@ -56,14 +59,16 @@ class TwistedConnection:
     def __init__(
         self, host: str, port: int, reactor: Any, chance: Callable[[], float], settings: ClientSettings = DEFAULT_SETTINGS,
         lost: Callable[[ConnectionFailed], None] | None = None, nonce: Callable[[], str] | None = None,
+        tls: Callable[[], ssl.SSLContext] | None = None,
     ) -> None:  # fmt: skip
-        """`nonce` returns new random text for each login."""
+        """`nonce` returns new random text for each login. `tls`: returns the context of a new connection; None: connect without TLS."""
         self.address = address_text(host, port)
         self.machine: ClientMachine[Deferred[Any]] = ClientMachine(self.address, settings, chance, nonce)
         self._host = host
         self._port = port
         self._reactor = reactor
         self._lost = lost
+        self._tls = tls
         self._waiting: deque[_Waiting] = deque()
         self._connecting: Deferred[None] | None = None
         self._attempt: _Attempt | None = None
@@ -88,7 +93,7 @@ class TwistedConnection:
         assert self._attempt is None, "connect was called twice"
         connecting: Deferred[None] = Deferred()
         self._connecting = connecting
-        self._attempt = attempt = _Attempt(self)
+        self._attempt = attempt = _Attempt(self, None if self._tls is None else ClientPipe(self._tls(), self._host))
         wait_s = self.machine.backoff.wait_s(self._reactor.seconds())
         attempt.outcome = task.deferLater(self._reactor, wait_s, self._start, attempt)
         attempt.outcome.addErrback(attempt.failed)
@@ -151,6 +156,10 @@ class TwistedConnection:
             cause = OSTimeoutError()
         reason = reason_text(cause) if isinstance(cause, OSError) else str(error).rstrip(".")
         self._end(Unreachable(self.address, reason, cause if isinstance(cause, OSError) else error))
+
+    def tls_failed(self, error: ssl.SSLError) -> None:
+        """TLS with the peer failed."""
+        self._end(tls_failed(self.address, error))
 
     # --- inside ---
 
@@ -235,14 +244,15 @@ class TwistedConnection:
 class _Attempt(Protocol):
     """An attempt to connect, and the connection that comes of it. After `end` it reports nothing."""
 
-    def __init__(self, owner: TwistedConnection) -> None:
+    def __init__(self, owner: TwistedConnection, tls: ClientPipe | None) -> None:
         self._owner: TwistedConnection | None = owner
+        self._tls = tls
         self._tcp: Any = None
         self.outcome: Deferred[Any] | None = None
 
     def write(self, data: bytes) -> None:
         """Send these bytes."""
-        self._tcp.write(data)
+        self._tcp.write(data if self._tls is None else self._tls.encrypt(data))
 
     def end(self) -> None:
         """Close the connection, or stop connecting."""
@@ -263,11 +273,33 @@ class _Attempt(Protocol):
             self._tcp.abortConnection()
             return
         self._tcp.setTcpNoDelay(True)
-        self._owner.connected(self)
+        if self._tls is None:
+            self._owner.connected(self)
+        else:
+            self._tcp.write(self._tls.begin())
 
     def dataReceived(self, data: bytes) -> None:
-        if self._owner is not None:
+        if self._owner is not None and self._tls is not None:
+            self._decrypt(data, self._owner, self._tls)
+        elif self._owner is not None:
             self._owner.received(data)
+
+    def _decrypt(self, data: bytes, owner: TwistedConnection, tls: ClientPipe) -> None:
+        was_complete, failure, plain = tls.complete, None, b""
+        try:
+            plain = tls.feed(data)
+        except ssl.SSLError as error:
+            failure = error
+        unsent = tls.unsent()
+        if unsent:
+            self._tcp.write(unsent)
+        if failure is not None:
+            owner.tls_failed(failure)
+            return
+        if tls.complete and not was_complete:
+            owner.connected(self)
+        if plain and self._owner is not None:
+            owner.received(plain)
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         if self._owner is not None:
