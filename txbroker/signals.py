@@ -20,11 +20,17 @@ INTERRUPTED = 130  # a shell's exit status for a command that was ended by Ctrl-
 class StopSignals:
     """Calls `stop` at the first signal that ends the process; `stop` must be safe in a signal handler.
 
-    `at_once`: what the log says about an end without `stop`.
+    `at_once`: what the log says about an end without `stop`. `reload`: called at SIGHUP, as safe; False: SIGHUP ends the process.
     """
 
-    def __init__(self, stop: Callable[[], None], at_once: str = "logs will be recovered at the next start") -> None:
+    def __init__(
+        self,
+        stop: Callable[[], None],
+        at_once: str = "logs will be recovered at the next start",
+        reload: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._stop = stop
+        self._reload = reload
         self._at_once = at_once
         self._stopping = False
 
@@ -36,7 +42,9 @@ class StopSignals:
 
     def _arrived(self, number: int, frame: FrameType | None) -> None:
         name = signal.Signals(number).name
-        if not self._stopping:
+        if number == signal.SIGHUP and not self._stopping and self._reload():
+            log.info("%s: loading certificates again", name)
+        elif not self._stopping:
             self._stopping = True
             log.info("%s: stopping%s", name, " (Ctrl-C again ends the process at once)" if number == signal.SIGINT else "")
             self._stop()

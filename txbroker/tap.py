@@ -151,9 +151,16 @@ class BrokerService(Service):
         self._reactor.callWhenRunning(InputEnd, self._reactor, self._end)
 
     def _start(self) -> None:
-        StopSignals(lambda: self._reactor.callFromThread(self._end)).take()
+        StopSignals(lambda: self._reactor.callFromThread(self._end), reload=self._reload).take()
         self._starting = maybeDeferred(self._start_broker)
         self._starting.addCallback(lambda _: self._started()).addErrback(self._not_started)
+
+    def _reload(self) -> bool:
+        """Load certificates again; False if there are none."""
+        if self._broker is None or not self._broker.has_tls:
+            return False
+        self._reactor.callFromThread(self._broker.reload_certificates)
+        return True
 
     def _start_broker(self) -> Deferred[None]:
         from txbroker.broker.service import Broker

@@ -3,6 +3,8 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"maps"
@@ -38,6 +40,7 @@ func main() {
 // A client, which logs in if the environment has a mechanism of SASL, a user and a password.
 func open(address []string, options ...kgo.Opt) (*kgo.Client, error) {
 	options = append(options, kgo.SeedBrokers(address...))
+	options = append(options, secured()...)
 	user, password := os.Getenv("SASL_USER"), os.Getenv("SASL_PASSWORD")
 	switch os.Getenv("SASL_MECHANISM") {
 	case "PLAIN":
@@ -48,6 +51,26 @@ func open(address []string, options ...kgo.Opt) (*kgo.Client, error) {
 		options = append(options, kgo.SASL(scram.Auth{User: user, Pass: password}.AsSha512Mechanism()))
 	}
 	return kgo.NewClient(options...)
+}
+
+// secured is TLS, by the files that the environment names: an authority, and the certificate of the client with its key.
+func secured() []kgo.Opt {
+	file := os.Getenv("COMPAT_TLS_CA")
+	if file == "" {
+		return nil
+	}
+	authority, err := os.ReadFile(file)
+	if err != nil {
+		panic(err)
+	}
+	config := &tls.Config{RootCAs: x509.NewCertPool()}
+	config.RootCAs.AppendCertsFromPEM(authority)
+	own, err := tls.LoadX509KeyPair(os.Getenv("COMPAT_TLS_CERTIFICATE"), os.Getenv("COMPAT_TLS_KEY"))
+	if err != nil {
+		panic(err)
+	}
+	config.Certificates = []tls.Certificate{own}
+	return []kgo.Opt{kgo.DialTLSConfig(config)}
 }
 
 func (c *client) EmptyIsNull() bool { return false }

@@ -16,6 +16,9 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from kafka import KafkaConsumer, KafkaProducer
 from kafka.errors import KafkaError
 
+from compat.clients import CLIENTS
+from compat.matrix import YES
+from compat.running import run_client
 from tests.support.cache import KAFKA_NEW, KAFKA_OLD
 from tests.support.certificates import PASSWORD, Authority, Issued
 from tests.support.java import ToolFailed, run
@@ -162,6 +165,16 @@ def test_kcat_and_large_fetches(secured: Secured, name: str) -> None:
     assert read.stdout == lines
 
 
+def test_franz_go(addressed: tuple[str, Secured], monkeypatch: pytest.MonkeyPatch) -> None:
+    address, secured = addressed
+    monkeypatch.setenv("COMPAT_TLS_CA", str(secured.authority.pem()))
+    monkeypatch.setenv("COMPAT_TLS_CERTIFICATE", str(secured.client.chain_file()))
+    monkeypatch.setenv("COMPAT_TLS_KEY", str(secured.client.key_file()))
+    features = ["gzip", "idempotence", "group", "read_committed"]
+    row = run_client(CLIENTS["franz_go"], address, features, lambda feature: None)
+    assert row.cells == dict.fromkeys(features, YES), row.details
+
+
 # What does not fit
 
 
@@ -207,3 +220,39 @@ def test_java_reports_a_certificate_with_another_name(
 def test_kafka_python_without_tls_ends_with_its_own_error(secured: Secured) -> None:
     with pytest.raises(KafkaError):
         KafkaProducer(bootstrap_servers=secured.one, bootstrap_timeout_ms=2000)
+
+
+# Logins
+
+
+def test_a_login_over_tls_is_the_user_and_not_the_certificate(
+    start_broker: Callable[[dict[str, str]], Server], tmp_path: Path, name: str
+) -> None:
+    authority, plain, port = Authority(tmp_path), free_port(), free_port()
+    address = f"localhost:{port}"
+    server = start_broker(
+        {
+            "listeners": f"PLAINTEXT://{HOST}:{plain},SASL_SSL://{HOST}:{port}",
+            "advertised.listeners": f"PLAINTEXT://{HOST}:{plain},SASL_SSL://{address}",
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": str(authority.issue("server").pem()),
+            "sasl.enabled.mechanisms": "PLAIN",
+            "listener.name.sasl_ssl.plain.sasl.jaas.config":
+                'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="secret";',
+        }
+    )  # fmt: skip
+    settings = {
+        "bootstrap.servers": address, "security.protocol": "sasl_ssl", "ssl.ca.location": str(authority.pem()),
+        "sasl.mechanism": "PLAIN", "sasl.username": "alice",
+    }  # fmt: skip
+    assert "authentication" in librdkafka_error(settings | {"sasl.password": "wrong"}).lower()
+    assert "as 'alice' with PLAIN on listener SASL_SSL" in server.log_path.read_text()
+    producer = confluent_kafka.Producer(settings | {"sasl.password": "secret"})
+    producer.produce(name, b"value")
+    assert producer.flush(PATIENCE_S) == 0
+    sasl: dict[str, Any] = {"sasl_mechanism": "PLAIN", "sasl_plain_username": "alice", "sasl_plain_password": "secret"}
+    consumer = KafkaConsumer(
+        name, bootstrap_servers=address, security_protocol="SASL_SSL", ssl_cafile=str(authority.pem()), auto_offset_reset="earliest", **sasl
+    )
+    assert next(consumer).value == b"value"
+    consumer.close()

@@ -34,7 +34,7 @@ def test_which_parts_are_notified_of_which_changes() -> None:
 
 def test_connection_limits_follow_the_configuration() -> None:
     config = broker_config("max.connections=5\nmax.connections.per.ip=1")
-    environment: Any = SimpleNamespace(reactor=None, in_worker=None, ports=None)
+    environment: Any = SimpleNamespace(reactor=None, in_worker=None, ports=None, now_ms=None)
     listening = Listening(config, environment, ActionQueue(lambda delay_s, call: None), parse_listeners(config))
     ports: Any = listening.ports
     quotas = ports.hub.quotas

@@ -5,13 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from twisted.internet.defer import maybeDeferred
+from twisted.internet.task import Clock
 
 from tests.config.configs import broker_config
 from tests.support.certificates import Authority
-from txbroker.broker.tls_listeners import open_listeners
+from txbroker.broker.tls_listeners import TlsListeners
 from txbroker.config.advice import advice
 from txbroker.config.listeners import parse_listeners
+from txbroker.config.resolve import BrokerConfig
 from txbroker.errors import StartError
+
+
+def opened(config: BrokerConfig) -> TlsListeners:
+    return TlsListeners(config, parse_listeners(config), Clock(), maybeDeferred, lambda: 0)
+
 
 MAP = "listener.security.protocol.map=INSIDE:PLAINTEXT,OUTSIDE:SSL\ninter.broker.listener.name=INSIDE\n"
 LISTENERS = "listeners=INSIDE://127.0.0.1:1,OUTSIDE://:2\n"
@@ -20,7 +28,7 @@ LISTENERS = "listeners=INSIDE://127.0.0.1:1,OUTSIDE://:2\n"
 def refusal(text: str) -> str:
     config = broker_config(MAP + LISTENERS + text)
     with pytest.raises(StartError) as caught:
-        open_listeners(config, parse_listeners(config))
+        opened(config)
     return str(caught.value)
 
 
@@ -46,12 +54,13 @@ def test_the_message_has_file_line_key_and_listener(tmp_path: Path) -> None:
 def test_each_listener_has_its_own_keys(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     config = broker_config(
-        "listener.security.protocol.map=A:SSL,B:SSL\ninter.broker.listener.name=A\nlisteners=A://127.0.0.1:1,B://127.0.0.1:2\n"
+        "listener.security.protocol.map=A:SSL,B:SSL,P:PLAINTEXT\ninter.broker.listener.name=P\n"
+        "listeners=A://127.0.0.1:1,B://127.0.0.1:2,P://127.0.0.1:3\n"
         f"ssl.keystore.type=PEM\nssl.keystore.location={authority.issue('one').pem()}\n"
         f"listener.name.b.ssl.keystore.location={authority.issue('other').pem()}\n"
     )
-    opened = open_listeners(config, parse_listeners(config))
-    assert {name: tls.loaded.own.subject for name, tls in opened.items()} == {"A": "CN=one,O=Test", "B": "CN=other,O=Test"}
+    subjects = {name: tls.loaded.server.own.subject for name, tls in opened(config).by_name.items()}
+    assert subjects == {"A": "CN=one,O=Test", "B": "CN=other,O=Test"}
 
 
 def test_only_listeners_without_tls_on_all_addresses_give_a_warning() -> None:

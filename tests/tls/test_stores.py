@@ -78,7 +78,6 @@ def test_a_store_of_each_type_serves_a_listener_and_a_client(authority: Authorit
     server, client = contexts(**KINDS[kind](authority, issued))
     assert handshake(server.context, client) == issued.der
     assert server.own.subject == f"CN={issued.name},O=Test"
-    assert server.ends_first == server.own
 
 
 def test_only_the_configured_versions_and_suites_are_used(authority: Authority, server: Issued) -> None:

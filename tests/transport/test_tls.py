@@ -28,7 +28,7 @@ from tests.transport.test_reading import Reluctant
 from txbroker.log.region import Region
 from txbroker.tls.listener_tls import ListenerTls
 from txbroker.tls.settings import read_settings
-from txbroker.transport import handshake
+from txbroker.transport import handshake, tls_stream
 
 Make = Callable[..., ListenerHarness]
 
@@ -331,10 +331,10 @@ def test_an_endless_handshake_is_ended(tls: Make, caplog: pytest.LogCaptureFixtu
 def test_handshakes_have_a_deadline(tls: Make, authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(handshake, "HANDSHAKE_S", 0.05)
     harness = tls()
-    silent, half = harness.connect(), harness.connect()
+    half = harness.connect()
     half.send(b"\x16\x03\x01\x02\x00\x01\x00")
-    harness.until(lambda: silent.at_end() and half.at_end())
-    assert harness.hub.closed_for["tls_handshake_timeout"] == 2
+    harness.until(half.at_end)
+    assert harness.hub.closed_for["tls_handshake_timeout"] == 1
     assert exchange_without_deadline(harness, authority, monkeypatch) == [b"12345678"]
 
 
@@ -368,8 +368,7 @@ def test_the_broker_stops_during_handshakes(tls: Make) -> None:
 class OpensslClient:
     """`openssl s_client`: its commands K and k send KeyUpdate, with and without a request for the peer's."""
 
-    def __init__(self, harness: ListenerHarness, authority: Authority, log: Path) -> None:
-        port = harness.listener.getHost().port
+    def __init__(self, port: int, authority: Authority, log: Path) -> None:
         command = ["openssl", "s_client", "-connect", f"127.0.0.1:{port}", "-CAfile", str(authority.pem()), "-tls1_3"]
         self._log = log.open("wb")
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=self._log, stderr=subprocess.STDOUT)
@@ -388,7 +387,7 @@ class OpensslClient:
 @pytest.fixture
 def openssl(tls: Make, authority: Authority, tmp_path: Path) -> Iterator[tuple[ListenerHarness, OpensslClient]]:
     harness = tls()
-    client = OpensslClient(harness, authority, tmp_path / "log")
+    client = OpensslClient(harness.listener.getHost().port, authority, tmp_path / "log")
     yield harness, client
     client.close()
 
@@ -406,3 +405,58 @@ def test_key_updates_are_answered_and_data_goes_on(openssl: tuple[ListenerHarnes
         harness.until(lambda: protocol.frames == number + 1)  # noqa: B023
     assert harness.hub.connections == 1
     harness.until(lambda: b"00000099" in (tmp_path / "log").read_bytes())
+
+
+class OneWay(Thread):
+    """Passes on what a client sends, and nothing of what the listener sends after its handshake."""
+
+    def __init__(self, port: int) -> None:
+        super().__init__(daemon=True)
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listening.getsockname()[1]
+        self._target = socket.socket()
+        self._target.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+        self._target.connect(("127.0.0.1", port))
+        self.stops_reading = False
+
+    def run(self) -> None:
+        client, _ = self._listening.accept()
+        ends = {client: self._target, self._target: client}
+        with contextlib.suppress(OSError):
+            while True:
+                for end in select.select([client] if self.stops_reading else list(ends), [], [], 0.1)[0]:
+                    data = end.recv(65_536)
+                    if not data:
+                        return
+                    ends[end].sendall(data)
+
+    def close(self) -> None:
+        for each in (self._listening, self._target):
+            each.close()
+
+
+def test_a_client_that_requests_keys_and_receives_nothing_is_disconnected(
+    tls: Make, authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each KeyUpdate makes OpenSSL answer: what is not received must not fill the memory."""
+    monkeypatch.setattr(tls_stream, "ANSWERS_MAX", 2048)
+    harness = tls()
+    harness.listener.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2048)
+    proxy = OneWay(harness.listener.getHost().port)
+    proxy.start()
+    client = OpensslClient(proxy.port, authority, tmp_path / "log")
+    harness.until(lambda: harness.protocols)
+    proxy.stops_reading = True
+    sent = 0
+
+    def ends() -> bool:
+        nonlocal sent
+        if (tmp_path / "log").read_bytes().count(b"KEYUPDATE") == sent:
+            with contextlib.suppress(BrokenPipeError):
+                client.write(b"K\n")
+            sent += 1
+        return harness.hub.connections == 0
+
+    harness.until(ends, "the listener keeps the connection")
+    client.close()
+    proxy.close()

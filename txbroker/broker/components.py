@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
+from ssl import SSLContext
 from typing import TYPE_CHECKING, NamedTuple
 
 from twisted.internet.defer import Deferred
@@ -83,6 +84,7 @@ class Components:
         quotas: ClientQuotas,
         reached: list[str],
         inter_broker: str,
+        peer_tls: Callable[[], SSLContext] | None,
         access: Access,
         fatal: Callable[[str], None],
     ) -> None:
@@ -94,7 +96,7 @@ class Components:
         broker_id, image = identity.broker_id, ClusterImage()
         self.image = image
         waiting = self._purgatories = Purgatories.of(environment.reactor)
-        connections = self._connections = Connections(broker_id, config, environment, inter_broker, own_login(config))
+        connections = self._connections = Connections(broker_id, config, environment, inter_broker, own_login(config), peer_tls)
         # The controller then sends all roles again: by the answers it knows which replicas are offline.
         reports = self._reports = LogDirReports(tree, broker_id, environment.reactor, environment.random.random)
         wiring = EventWiring(actions, waiting.produce, waiting.fetch, waiting.deletes, directory_lost=reports.report, fatal=fatal)
@@ -262,6 +264,7 @@ class Components:
             failover=None if self._replicas.watch is None else self._replicas.watch.counts,
             takeovers=lambda: controller.takeovers,
             logins=logins,
+            tls=listening.tls,
         )
 
     def _own_controller(self) -> Controller:

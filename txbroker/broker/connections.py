@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ssl
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from txbroker.broker.environment import Environment
@@ -35,14 +37,19 @@ class Connections:
     """The settings and the environment that all of them share."""
 
     def __init__(
-        self, broker_id: int, config: BrokerConfig, environment: Environment, listener: str, login: ClientSecurity | None
-    ) -> None:
-        """`listener`: the name of the inter-broker listener. `login`: this broker's own there, None without SASL."""
+        self, broker_id: int, config: BrokerConfig, environment: Environment, listener: str, login: ClientSecurity | None,
+        tls: Callable[[], ssl.SSLContext] | None,
+    ) -> None:  # fmt: skip
+        """`listener`: the name of the inter-broker listener. `login`: this broker's own there, None without SASL.
+
+        `tls` returns the context of a new connection to it, if it has TLS.
+        """
         self._broker_id = broker_id
         self._config = config
         self._environment = environment
         self._listener = listener
         self._login = login
+        self._tls = tls
 
     def open(
         self, address: Address, client_id: str, response_bytes_max: int | None = None, in_flight_max: int = 1
@@ -56,7 +63,7 @@ class Connections:
             settings = settings._replace(response_bytes_max=response_bytes_max)
         environment = self._environment
         return TwistedConnection(
-            address.host, address.port, environment.reactor, environment.random.random, settings, nonce=environment.unique_id
+            address.host, address.port, environment.reactor, environment.random.random, settings, nonce=environment.unique_id, tls=self._tls
         )
 
     def link(self, address: Address) -> BrokerLink:

@@ -11,7 +11,7 @@ from twisted.internet.error import CannotListenError
 from txbroker.action_queue import ActionQueue
 from txbroker.broker import settings
 from txbroker.broker.environment import Environment
-from txbroker.broker.tls_listeners import open_listeners
+from txbroker.broker.tls_listeners import TlsListeners
 from txbroker.cluster.node_data import RegisteredEndpoint
 from txbroker.config.listeners import Listener as ConfiguredListener
 from txbroker.config.listeners import Listeners
@@ -31,7 +31,7 @@ class Listening:
         self._environment = environment
         self._listeners = listeners
         make = environment.ports or SocketPorts
-        self.tls = open_listeners(config, listeners)
+        self.tls = TlsListeners(config, listeners, environment.reactor, environment.in_worker, environment.now_ms)
         self.ports: Ports = make(environment.reactor, settings.limits(config), environment.in_worker, actions)
         self.bound: dict[str, tuple[str, int]] = {}  # listener name -> host and actual port
 
@@ -47,7 +47,7 @@ class Listening:
         """Bind the ports; StartError. Connections wait in the backlog until `accept`. `build` makes a connection of a listener."""
         backlog = self._config.int("socket.listen.backlog.size")
         for configured in self._listeners.bound:
-            host, tls = "" if configured.wildcard else configured.host, self.tls.get(configured.name)
+            host, tls = "" if configured.wildcard else configured.host, self.tls.by_name.get(configured.name)
             try:
                 port = self.ports.listen(configured.name, host, configured.port, partial(build, configured), backlog=backlog, tls=tls)
             except CannotListenError as error:
@@ -57,13 +57,16 @@ class Listening:
     def accept(self) -> None:
         """Start to accept connections."""
         self.ports.accept()
+        self.tls.start()
 
     def reconfigure(self) -> None:
-        """Apply the current limits of connections."""
+        """Apply the current limits of connections, and the keys of TLS."""
         self.ports.change(settings.limits(self._config))
+        self.tls.refresh()
 
     async def close(self) -> None:
         """Close the ports, send the last responses, and close the connections."""
+        self.tls.stop()
         await self.ports.close()
 
     def endpoints(self) -> tuple[RegisteredEndpoint, ...]:

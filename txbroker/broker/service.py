@@ -27,6 +27,7 @@ from txbroker.broker.listening import Listening
 from txbroker.broker.membership import Membership
 from txbroker.broker.sasl_listeners import SaslListeners
 from txbroker.broker.status import Phase, Status
+from txbroker.broker.tls_listeners import TlsListeners
 from txbroker.broker.users_file import UsersFile
 from txbroker.client_quotas.quotas import ClientQuotas
 from txbroker.cluster import node_paths
@@ -92,6 +93,7 @@ class Broker:
         self.components: Components | None = None  # once they are made
         self._membership: Membership | None = None
         self._status = Status()
+        self._tls: TlsListeners | None = None
 
     def start(self) -> Deferred[None]:
         """Fires when clients are served. Fails with StartError after closing everything that was opened."""
@@ -102,6 +104,16 @@ class Broker:
         self._interrupted = True
         self._status.phase = Phase.STOPPING
         self._waiting.cancel()
+
+    @property
+    def has_tls(self) -> bool:
+        """Whether a listener has TLS."""
+        return self._tls is not None and bool(self._tls.by_name)
+
+    def reload_certificates(self) -> None:
+        """Load the certificates of all listeners again."""
+        if self._tls is not None:
+            self._tls.refresh(always=True)
 
     def stop(self) -> Deferred[None]:
         """Fires when everything is closed."""
@@ -165,6 +177,7 @@ class Broker:
         metrics = self._open_metrics()
         actions = ActionQueue(environment.reactor.callLater)
         listening = Listening(config, environment, actions, self._listeners)
+        self._tls = listening.tls
         listening.check()
         directories = self._log_directories()
         stored = directories.open()
@@ -201,6 +214,7 @@ class Broker:
             quotas,
             listening.reached(),
             self._listeners.inter_broker,
+            listening.tls.client_context(),
             access,
             self._fail,
         )

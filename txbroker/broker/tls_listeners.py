@@ -1,52 +1,179 @@
-"""TLS of the listeners: read from the configuration at the start."""
+"""TLS of the listeners: opened at the start, and loaded again when the configuration or the files change, or on request.
+
+What cannot be used changes nothing: the listener keeps its certificate, and the log has an error for each such attempt.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
 
-from txbroker.broker.identity import is_clustered
-from txbroker.config.listener_keys import known_key
+from twisted.internet.defer import Deferred, DeferredLock
+
+from txbroker.clock import Clock, DelayedCall
+from txbroker.config.listener_keys import LISTENER_PREFIX, known_key, listener_prefix
 from txbroker.config.listeners import Listener, Listeners
 from txbroker.config.resolve import BrokerConfig, ListenerConfig
 from txbroker.errors import StartError
-from txbroker.tls.listener_tls import RULES_KEY, ListenerTls
+from txbroker.tls.certificates import Certificate
+from txbroker.tls.listener_tls import RULES_KEY, Allowed, ListenerTls, days_left
 from txbroker.tls.settings import TlsProblem, TlsSettings, read_settings
+
+log = logging.getLogger("txbroker.tls")
 
 WITH_TLS = ("SSL", "SASL_SSL")
 CLIENT_AUTH_KEY = "ssl.client.auth"
 
-
-def open_listeners(config: BrokerConfig, listeners: Listeners) -> Mapping[str, ListenerTls]:
-    """TLS of each listener that has it, by its name; StartError with file, line and key."""
-    between = next(listener for listener in listeners.bound if listener.name == listeners.inter_broker)
-    if is_clustered(config) and between.protocol in WITH_TLS:
-        place = config.static.place(("inter.broker.listener.name", "security.inter.broker.protocol", "listeners"))
-        raise StartError(f"{place}brokers connect to each other without TLS yet, but the listener {between.name} for them has it; name "
-                         "one of PLAINTEXT in inter.broker.listener.name, in a network that you trust")  # fmt: skip
-    return {listener.name: _open(config, listener) for listener in listeners.bound if listener.protocol in WITH_TLS}
+# How often the files are compared with those that were loaded.
+CHECK_S = 10.0
+# A certificate that ends sooner is named in the log, once a day.
+WARNED_DAYS = 30
+WARNED_AGAIN_S = 86_400.0
 
 
-def listener_settings(config: BrokerConfig, listener: Listener) -> TlsSettings:
+class TlsListeners:
+    """`by_name`: TLS of each listener that has it. `reloads`: how many attempts to load another certificate there were, by result."""
+
+    def __init__(
+        self, config: BrokerConfig, listeners: Listeners, clock: Clock, in_worker: Callable[[Callable[[], Any]], Deferred[Any]],
+        now_ms: Callable[[], int],
+    ) -> None:  # fmt: skip
+        """StartError with file, line and key."""
+        self._config = config
+        self._clock = clock
+        self._in_worker = in_worker
+        self._now_ms = now_ms
+        self._inter_broker = listeners.inter_broker
+        self._listeners = {listener.name: listener for listener in listeners.bound if listener.protocol in WITH_TLS}
+        self._turn = DeferredLock()
+        self._timer: DelayedCall | None = None
+        self._warned_s: float | None = None
+        self.reloads = {"succeeded": 0, "failed": 0}
+        self.by_name: Mapping[str, ListenerTls] = {name: self._open(listener) for name, listener in self._listeners.items()}
+
+    def client_context(self) -> Callable[[], Any] | None:
+        """Returns the context of new connections to other brokers; None if these have no TLS."""
+        own = self.by_name.get(self._inter_broker)
+        return None if own is None else own.client_context
+
+    def start(self) -> None:
+        """Watch the files from now on, if there are any; and apply what the configuration in the tree has."""
+        self._config.refuses = self.refuses
+        if self._listeners:
+            self._warn()
+            self.refresh()
+            self._timer = self._clock.callLater(CHECK_S, self._check)
+
+    def stop(self) -> None:
+        """Watch no more."""
+        if self._timer is not None and self._timer.active():
+            self._timer.cancel()
+        self._timer = None
+
+    def refresh(self, *, always: bool = False) -> Deferred[None]:
+        """Load what has changed, or everything with `always`; fires when new connections use it. Failures are logged."""
+        return self._turn.run(lambda: Deferred.fromCoroutine(self._refresh(always)))
+
+    def refuses(self, candidate: BrokerConfig, changed: Collection[str]) -> str | None:
+        """Why another configuration cannot be used; None if it can. Only listeners are checked of which keys change."""
+        prefixes = tuple(map(listener_prefix, self._listeners))
+        for key in changed:
+            if key.startswith(LISTENER_PREFIX) and not key.startswith(prefixes) and candidate.prefixed(key) is not None:
+                return f"{key}: this broker has no listener with TLS of that name"
+        for name, listener in self._listeners.items():
+            if any(key.startswith(listener_prefix(name)) for key in changed):
+                try:
+                    self.by_name[name].check(_settings(candidate, listener), _allowed(candidate, name))
+                except TlsProblem as problem:
+                    return f"{_shown_key(candidate, name, problem.key)} {problem.problem}"
+        return None
+
+    def certificates(self) -> Iterable[tuple[str, str, Certificate, float]]:
+        """All loaded certificates: listener, own or trusted, the certificate, and how many days it is still valid."""
+        now_ms = self._now_ms()
+        for name, tls in self.by_name.items():
+            server = tls.loaded.server
+            for kind, certificates in (("own", server.sent), ("trusted", server.trusted)):
+                yield from ((name, kind, each, days_left(each, now_ms)) for each in certificates)
+
+    def _open(self, listener: Listener) -> ListenerTls:
+        values = self._config.listener(listener.name)
+        try:
+            settings = _settings(self._config, listener)
+            is_for_brokers = listener.name == self._inter_broker
+            rules = values.text(RULES_KEY)
+            return ListenerTls(settings, rules, names_clients=listener.protocol == "SSL", is_for_brokers=is_for_brokers)
+        except TlsProblem as problem:
+            key = _shown_key(self._config, listener.name, problem.key)
+            place = self._config.static.place([key])
+            raise StartError(f"{place}{key} {problem.problem} (listener {listener.name})") from None
+
+    def _check(self) -> None:
+        self._timer = self._clock.callLater(CHECK_S, self._check)
+        self._warn()
+        self.refresh()
+
+    async def _refresh(self, always: bool) -> None:
+        for name, listener in self._listeners.items():
+            try:
+                await self._reload(name, listener, always)
+            except TlsProblem as problem:
+                self.reloads["failed"] += 1
+                key = _shown_key(self._config, name, problem.key)
+                log.error("listener %s keeps its certificate: %s %s", name, key, problem.problem)
+            except Exception:
+                log.exception("internal error loading the certificate of listener %s", name)
+
+    async def _reload(self, name: str, listener: Listener, always: bool) -> None:
+        tls = self.by_name[name]
+        settings, allowed = _settings(self._config, listener), _allowed(self._config, name)
+        loaded = await self._in_worker(partial(tls.prepared, settings, allowed, always=always))
+        if loaded is not None:
+            tls.use(loaded)
+            self.reloads["succeeded"] += 1
+            self._warned_s = None
+            own = tls.loaded.server.own
+            log.info("listener %s has loaded its certificate again: %s, valid until %s", name, own.subject, _date(own))
+
+    def _warn(self) -> None:
+        now_s = self._clock.seconds()
+        if self._warned_s is not None and now_s - self._warned_s < WARNED_AGAIN_S:
+            return
+        self._warned_s = now_s
+        for name, kind, certificate, days in self.certificates():
+            if days < WARNED_DAYS:
+                what = "has ended" if days < 0 else "ends"
+                log.warning("the %s certificate %s of listener %s %s on %s: replace it", kind, certificate.subject, name, what,
+                            _date(certificate))  # fmt: skip
+
+
+def _settings(config: BrokerConfig, listener: Listener) -> TlsSettings:
     """The keys of a listener; TlsProblem."""
     values = config.listener(listener.name)
-    settings = read_settings(lambda key: text_of(values, key))
+    settings = read_settings(lambda key: _text(values, key))
     if listener.protocol == "SASL_SSL" and config.prefixed(values.prefix + CLIENT_AUTH_KEY) is None:
         return settings._replace(client_auth="none")  # as Kafka's ChannelBuilders
     return settings
 
 
-def text_of(values: ListenerConfig, name: str) -> str | None:
-    """The value of a key as text; None if it is not set."""
+def _allowed(config: BrokerConfig, name: str) -> Allowed:
+    values = config.listener(name)
+    return Allowed(values.boolean("ssl.allow.dn.changes"), values.boolean("ssl.allow.san.changes"))
+
+
+def _text(values: ListenerConfig, name: str) -> str | None:
     key = known_key(name)
     return None if key is None else key.format(values.value(name))
 
 
-def _open(config: BrokerConfig, listener: Listener) -> ListenerTls:
-    values = config.listener(listener.name)
-    try:
-        settings = listener_settings(config, listener)
-        return ListenerTls(settings, values.text(RULES_KEY), names_clients=listener.protocol == "SSL")
-    except TlsProblem as problem:
-        names = [name for name in values.names(problem.key) if name in config.static.values]
-        shown = names[0] if names else problem.key
-        raise StartError(f"{config.static.place(names)}{shown} {problem.problem} (listener {listener.name})") from None
+def _shown_key(config: BrokerConfig, listener: str, key: str) -> str:
+    """The name of a key as it is set for a listener."""
+    own = listener_prefix(listener) + key
+    return own if config.prefixed(own) is not None else key
+
+
+def _date(certificate: Certificate) -> str:
+    return datetime.fromtimestamp(certificate.not_after_ms / 1000, UTC).strftime("%Y-%m-%d")

@@ -6,12 +6,13 @@ ConfigAdminManager: INVALID_CONFIG for an invalid value of a topic, INVALID_REQU
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
 from txbroker.config.broker_keys import BROKER_KEYS
 from txbroker.config.keys import InvalidValue, Key, Type, Update, split_list
+from txbroker.config.listener_keys import LISTENER_PREFIX, known_key, listener_base
 from txbroker.config.load import broker_problem
 from txbroker.config.resolve import BrokerConfig
 from txbroker.config.topic_keys import SERVER_KEYS, TOPIC_KEYS
@@ -56,14 +57,14 @@ def alter_broker_configs(
     """The dynamic values of this broker, or the default of all brokers if not `per_broker`, after these changes."""
     below = config.candidate(broker={}) if per_broker else config.candidate(broker={}, default={})
     altered = apply_incremental(BROKER_KEYS, lambda name: _text(BROKER_KEYS[name], below, name), current, changes)
-    _check_broker_configs(config, altered, per_broker=per_broker)
+    _check_broker_configs(config, altered, {change.name for change in changes}, per_broker=per_broker)
     return altered
 
 
 def replace_broker_configs(config: BrokerConfig, entries: Sequence[tuple[str, str | None]], *, per_broker: bool) -> dict[str, str]:
     """The dynamic values of this broker, or the default of all brokers, replaced by these (AlterConfigs)."""
     replaced = _replacement(entries)
-    _check_broker_configs(config, replaced, per_broker=per_broker)
+    _check_broker_configs(config, replaced, replaced.keys(), per_broker=per_broker)
     return replaced
 
 
@@ -145,16 +146,16 @@ def _text(key: Key, config: BrokerConfig, name: str) -> str:
     return key.format(config.value(name)) or ""
 
 
-# In Kafka these can change only with the prefix `listener.name.<listener>.`, and many of them then have no effect until a restart.
-_SECURITY_PREFIXES = ("ssl.", "sasl.", "principal.builder.", "listener.name.")
+# In Kafka these can change only with the prefix `listener.name.<listener>.` (DynamicBrokerConfig).
+_SECURITY_PREFIXES = ("ssl.", "sasl.", "principal.builder.", LISTENER_PREFIX)
 
 
-def _check_broker_configs(config: BrokerConfig, values: Mapping[str, str], *, per_broker: bool) -> None:
+def _check_broker_configs(config: BrokerConfig, values: Mapping[str, str], changed: Collection[str], *, per_broker: bool) -> None:
     """Unknown keys are valid, as in Kafka, where plugins may have them. All values together must pass the checks of a start."""
     for name, text in values.items():
-        key = BROKER_KEYS.get(name)
+        key = known_key(name)
         if name.startswith(_SECURITY_PREFIXES):
-            raise _bad_request(f"{name} cannot be changed while the broker runs: set it in its properties, and start it again")
+            _check_security_key(name, key)
         if key is None:
             continue
         if key.update is Update.READ_ONLY:
@@ -170,6 +171,23 @@ def _check_broker_configs(config: BrokerConfig, values: Mapping[str, str], *, pe
     if problem is not None:
         raise _bad_request(problem.text)
     _check_cleaner_threads(config.int("log.cleaner.threads"), candidate.int("log.cleaner.threads"))
+    refused = config.refuses(candidate, changed)
+    if refused is not None:
+        raise _bad_request(refused)
+
+
+def _check_security_key(name: str, key: Key | None) -> None:
+    """Only keys of TLS that have an effect at once, of single listeners, can be changed."""
+    if not name.startswith(LISTENER_PREFIX):
+        advice = f": set {LISTENER_PREFIX}<listener>.{name}" if name.startswith("ssl.") else ""
+        raise _bad_request(f"{name} cannot be changed while the broker runs{advice}")
+    if key is None:
+        raise _bad_request(f"{name} is not a key that single listeners can have")
+    if not listener_base(name).startswith("ssl.") or not key.effective:
+        raise _bad_request(f"{name} cannot be changed while the broker runs")
+    if key.sensitive:
+        raise _bad_request(f"{name} cannot be changed while the broker runs: this broker stores no passwords in the metadata; replace "
+                           "the file in ssl.keystore.location or ssl.truststore.location instead, which is loaded again")  # fmt: skip
 
 
 def _check_cleaner_threads(current: int, requested: int) -> None:

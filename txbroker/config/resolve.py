@@ -7,9 +7,10 @@ default. Within one source synonyms have an order: `log.retention.ms` before `.m
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import TypeAlias
 
 from txbroker.config.broker_keys import BROKER_KEYS, SynonymKey, synonyms
 from txbroker.config.keys import InvalidValue, Key, Update, Value
@@ -42,6 +43,9 @@ class Found:
     unit: int = 1
 
 
+Refuses: TypeAlias = "Callable[[BrokerConfig, Collection[str]], str | None]"
+
+
 class BrokerConfig(Values):
     """The configuration of this broker: static values from the start, and the current dynamic values.
 
@@ -53,7 +57,11 @@ class BrokerConfig(Values):
     def __init__(self, properties: Properties) -> None:
         """ConfigError (file, line, key, allowed values) for an invalid value; `static.warnings` has unknown keys."""
         self.static: StaticConfig = read_static(properties)
+        self.refuses: Refuses = lambda candidate, changed: None
         self.set_dynamic({}, {})
+
+    refuses: Refuses
+    """Why the running broker cannot use another configuration, of which the named keys change; None if it can."""
 
     def set_dynamic(self, broker: Mapping[str, str], default: Mapping[str, str]) -> None:
         """Replace all dynamic values: those of this broker, and the default of all brokers.
@@ -162,6 +170,9 @@ def _read_dynamic(texts: Mapping[str, str]) -> dict[str, Value]:
             continue  # unknown keys can be stored, as in Kafka, where plugins have keys
         if key.update is Update.READ_ONLY:
             logger.warning("ignoring a dynamic value: %s cannot be changed while the broker runs", name)
+            continue
+        if key.sensitive and name.startswith(LISTENER_PREFIX):
+            logger.warning("ignoring a dynamic value: %s is encrypted by Kafka, which txbroker cannot read; set it in a file", name)
             continue
         try:
             values[name] = key.parse(text)

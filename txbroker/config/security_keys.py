@@ -69,9 +69,9 @@ KEYS = (
     Key("ssl.principal.mapping.rules", Type.STRING, "DEFAULT", Importance.LOW,
         "Rules that map the distinguished name of a certificate to a short name."),
     Key("ssl.allow.dn.changes", Type.BOOLEAN, False, Importance.LOW,
-        "Whether the distinguished name can change when a certificate is replaced.", effective=False),
+        "Whether the distinguished name can change when a certificate is replaced."),
     Key("ssl.allow.san.changes", Type.BOOLEAN, False, Importance.LOW,
-        "Whether subject alternative names can be removed when a certificate is replaced.", effective=False),
+        "Whether subject alternative names can be removed when a certificate is replaced."),
     Key("sasl.enabled.mechanisms", Type.LIST, ("GSSAPI",), Importance.MEDIUM,
         "Enabled SASL mechanisms: PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512; others are refused. A listener can have its own: "
         "listener.name.<listener>.sasl.enabled.mechanisms.", update=Update.PER_BROKER),

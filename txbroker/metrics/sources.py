@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from txbroker.api.fetch_sessions import FetchSessions
     from txbroker.api.registry import Registry
+    from txbroker.broker.tls_listeners import TlsListeners
     from txbroker.cluster.image import ClusterImage
     from txbroker.cluster.replicas import Replicas
     from txbroker.cluster.suspicions import FailoverCounts
@@ -48,4 +49,5 @@ class MetricSources:
     zookeeper: SessionCounts | None  # None for a broker alone
     failover: FailoverCounts | None  # None without connection-loss failover
     takeovers: Callable[[], int]
+    tls: TlsListeners
     logins: Callable[[], Mapping[tuple[str, str, str], int]]  # by listener, mechanism and result

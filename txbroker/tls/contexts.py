@@ -9,18 +9,24 @@ from txbroker.tls import files
 from txbroker.tls.certificates import Certificate
 from txbroker.tls.pem import Block
 from txbroker.tls.settings import TlsProblem, TlsSettings
-from txbroker.tls.stores import KeyMaterial, certificate, key_material, trusted
+from txbroker.tls.stores import KeyMaterial, certificate, key_material, trusted_certificates
 
 _VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
+_FLIGHTS = 4  # of a handshake, with one to spare
 _VERIFY = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
 
 
 class ServerTls(NamedTuple):
-    """The context of a listener, and what was loaded into it: its own certificate, and the one that ends first, own or trusted."""
+    """The context of a listener, and the certificates in it: its own one is the first of `sent`, and `trusted` are those for clients."""
 
     context: ssl.SSLContext
-    own: Certificate
-    ends_first: Certificate
+    sent: tuple[Certificate, ...]
+    trusted: tuple[Certificate, ...]
+
+    @property
+    def own(self) -> Certificate:
+        """The certificate of the listener."""
+        return self.sent[0]
 
 
 def server_context(settings: TlsSettings) -> ServerTls:
@@ -33,14 +39,14 @@ def server_context(settings: TlsSettings) -> ServerTls:
                          "the system every public certificate would be accepted")  # fmt: skip
     context = _context(ssl.PROTOCOL_TLS_SERVER, settings)
     material = _load_key(context, settings)
-    certificates = [certificate(settings.keystore, each) for each in material.chain]
-    if settings.truststore is not None:
-        certificates += (certificate(settings.truststore, each) for each in _load_trusted(context, settings))
+    sent = tuple(certificate(settings.keystore, each) for each in material.chain)
+    store = settings.truststore
+    trusted = () if store is None else tuple(certificate(store, each) for each in _load_trusted(context, settings))
     context.verify_mode = _VERIFY[settings.client_auth]
     if settings.client_auth != "none":
         context.num_tickets = 0  # a session that is resumed is not verified again
         context.options |= ssl.OP_NO_TICKET
-    return ServerTls(context, certificates[0], min(certificates, key=lambda each: each.not_after_ms))
+    return ServerTls(context, sent, trusted)
 
 
 def client_context(settings: TlsSettings) -> ssl.SSLContext:
@@ -54,6 +60,21 @@ def client_context(settings: TlsSettings) -> ssl.SSLContext:
     if settings.keystore is not None:
         _load_key(context, settings)
     return context
+
+
+def can_connect(server: ssl.SSLContext, client: ssl.SSLContext) -> str | None:
+    """Why a client cannot connect to a server, by a handshake in memory; None if it can. The client does not check the host."""
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = client.wrap_bio(to_client, to_server), server.wrap_bio(to_server, to_client, server_side=True)
+    for _ in range(_FLIGHTS):
+        for end in ends:
+            try:
+                end.do_handshake()
+            except ssl.SSLWantReadError:
+                pass
+            except ssl.SSLError as error:
+                return getattr(error, "verify_message", None) or error.reason or str(error)
+    return None
 
 
 def _context(side: int, settings: TlsSettings) -> ssl.SSLContext:
@@ -89,7 +110,7 @@ def _load_key(context: ssl.SSLContext, settings: TlsSettings) -> KeyMaterial:
 def _load_trusted(context: ssl.SSLContext, settings: TlsSettings) -> tuple[bytes, ...]:
     store = settings.truststore
     assert store is not None
-    certificates = trusted(store)
+    certificates = trusted_certificates(store)
     try:
         context.load_verify_locations(cadata="".join(Block("CERTIFICATE", (), each).text() for each in certificates))
     except ssl.SSLError as error:

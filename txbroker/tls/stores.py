@@ -31,7 +31,7 @@ def key_material(store: StoreSettings, key_password: str | None) -> KeyMaterial:
     return _used(store, lambda: _key_material(store, key_password))
 
 
-def trusted(store: StoreSettings) -> tuple[bytes, ...]:
+def trusted_certificates(store: StoreSettings) -> tuple[bytes, ...]:
     """The certificates of a trust store in DER; TlsProblem."""
     return _used(store, lambda: _trusted(store))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import ssl
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from twisted.internet.main import CONNECTION_DONE, CONNECTION_LOST
 from twisted.python.failure import Failure
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from txbroker.transport.hub import Hub
     from txbroker.transport.interfaces import FrameProtocol, ListenerTls
 
-# A client that has not sent all of its handshake by then is disconnected.
+# A client that has not sent all of its handshake this long after its first bytes is disconnected.
 HANDSHAKE_S = 30.0
 # All bytes of a handshake, with the client's certificates.
 HANDSHAKE_BYTES_MAX = 64 * 1024
@@ -50,7 +50,7 @@ class Handshake:
         self._error: Exception | None = None
         self.session = session
         self.active = hub.tick
-        self._deadline = hub.reactor.callLater(HANDSHAKE_S, self._expired)
+        self._deadline: Any = None
         hub.quotas.add(session.peer_host)
         hub.opened(self)
         hub.poller.set_interest(self, read=True)
@@ -69,6 +69,8 @@ class Handshake:
             return CONNECTION_DONE
         if not self._received and data[0] != _HANDSHAKE_RECORD:
             return self._refuse("plain_client", "the client does not speak TLS: set security.protocol=SSL or SASL_SSL in the client")
+        if self._deadline is None:
+            self._deadline = self._hub.reactor.callLater(HANDSHAKE_S, self._expired)
         self._received += len(data)
         if self._received > HANDSHAKE_BYTES_MAX:
             return self._refuse("tls_handshake_failed", f"its TLS handshake is longer than {HANDSHAKE_BYTES_MAX} bytes")
@@ -148,14 +150,10 @@ class Handshake:
         return CONNECTION_LOST
 
     def _expired(self) -> None:
-        if not self._received:  # a probe of the port, or a broker that watches this one by a connection
-            self._hub.closed_for["tls_handshake_timeout"] += 1
-            self._close(CONNECTION_LOST)
-            return
         self._close(self._refuse("tls_handshake_timeout", f"its TLS handshake took longer than {HANDSHAKE_S:.0f} s"))
 
     def _leave(self) -> None:
-        if self._deadline.active():
+        if self._deadline is not None and self._deadline.active():
             self._deadline.cancel()
         self._hub.poller.set_interest(self, read=False, write=False)
 
@@ -174,7 +172,10 @@ class Handshake:
         self._hub.closed(self)
 
     def reap(self) -> None:
-        """The deadline ends it."""
+        """Nothing was received: a probe of the port, or a broker that watches this one by a connection (`peers/sentinel.py`)."""
+        if not self._received:
+            self._hub.closed_for["idle"] += 1
+            self.loseConnection()
 
     def check_progress(self) -> None:
         """It has nothing of the receive budget."""

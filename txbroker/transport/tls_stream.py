@@ -50,7 +50,7 @@ def server_channel(context: ssl.SSLContext) -> Channel:
 class TlsStream:
     """Satisfies `Stream`. Errors of TLS are ssl.SSLError, an OSError."""
 
-    __slots__ = ("_incoming", "_outgoing", "_plain", "_socket", "_tls", "_unsent", "wants")
+    __slots__ = ("_ended", "_incoming", "_outgoing", "_plain", "_socket", "_tls", "_unsent", "wants")
 
     def __init__(self, sock: socket.socket, channel: Channel, unsent: bytes = b"") -> None:
         """`unsent`: encrypted data of the handshake that the socket has not taken."""
@@ -58,6 +58,7 @@ class TlsStream:
         self._socket = sock
         self._tls, self._incoming, self._outgoing = channel
         self._unsent = memoryview(unsent)
+        self._ended = False  # close_notify was received
         self.wants = (EPOLLIN if self._incoming.pending else 0) | (EPOLLOUT if unsent else 0)
 
     def fileno(self) -> int:
@@ -68,6 +69,8 @@ class TlsStream:
         tls, incoming = self._tls, self._incoming
         read: Callable[[int, memoryview], int] = tls.read  # type: ignore[assignment]
         room = len(buffer)
+        if self._ended:
+            return 0
         if not incoming.pending and not tls.pending():
             size = min(max(room + room // 32 + _ADDED, RECEIVED_MIN), UNSENT_MAX)
             count = self._socket.recv_into(_received, size)
@@ -76,12 +79,11 @@ class TlsStream:
                 return 0  # without close_notify, as many clients end: not an error
             incoming.write(_received[:count])
         got = 0
-        ended = False
         try:
             while got < room:
                 count = read(room - got, buffer[got:])
                 if not count:
-                    ended = True  # close_notify
+                    self._ended = True
                     break
                 got += count
                 if not incoming.pending and not tls.pending():
@@ -91,11 +93,11 @@ class TlsStream:
         finally:
             if self._outgoing.pending:
                 self._answer()
-        if not ended and (incoming.pending or tls.pending()):
+        if self._ended or incoming.pending or tls.pending():
             self.wants |= EPOLLIN
         else:
             self.wants &= ~EPOLLIN
-        if not got and not ended:
+        if not got and not self._ended:
             raise BlockingIOError
         return got
 
@@ -135,7 +137,10 @@ class TlsStream:
         return sent
 
     def _encrypt(self, data: memoryview, flags: int) -> int:
-        count = self._tls.write(data)
+        try:
+            count = self._tls.write(data)
+        except ssl.SSLError as error:  # after a fatal alert; not an error of the disk, as other OSErrors are here
+            raise ConnectionError(str(error)) from error
         encrypted = self._outgoing.read()
         if self._unsent:
             self._unsent = memoryview(bytes(self._unsent) + encrypted)

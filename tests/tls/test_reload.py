@@ -1,0 +1,276 @@
+"""Certificates that are replaced while the broker runs: by another file, by the configuration, and on request."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.task import Clock
+
+from tests.config.configs import broker_config
+from tests.support.certificates import DAY, NOW, Authority, Issued
+from txbroker.broker.tls_listeners import CHECK_S, WARNED_AGAIN_S, TlsListeners
+from txbroker.config.alter import Change, Operation, alter_broker_configs
+from txbroker.config.listeners import parse_listeners
+from txbroker.config.resolve import BrokerConfig
+from txbroker.errors import BrokerError, ErrorCode, StartError
+
+DAY_MS = 86_400_000
+LOCATION = "listener.name.a.ssl.keystore.location"
+
+
+class Running:
+    """Two listeners with TLS, of which A has the file `own`."""
+
+    def __init__(self, folder: Path, more: str = "") -> None:
+        self.authority = Authority(folder)
+        self.folder = folder
+        self.own = folder / "own.pem"
+        self.write(self.issue(), self.own)
+        other = self.authority.issue("other").pem()
+        self.config: BrokerConfig = broker_config(
+            "listener.security.protocol.map=A:SSL,B:SSL,P:PLAINTEXT\ninter.broker.listener.name=P\n"
+            f"listeners=A://127.0.0.1:1,B://127.0.0.1:2,P://127.0.0.1:3\nssl.keystore.type=PEM\nssl.keystore.location={other}\n"
+            f"{LOCATION}={self.own}\n{more}"
+        )
+        self.clock = Clock()
+        self.now_ms = 0
+        self.tls = TlsListeners(self.config, parse_listeners(self.config), self.clock, self._work, lambda: self.now_ms)
+        self.tls.start()
+
+    def _work(self, job: Callable[[], Any]) -> Deferred[Any]:
+        return maybeDeferred(job)
+
+    def issue(self, name: str = "own", days: int = 30, hosts: tuple[str, ...] = ("localhost",)) -> Issued:
+        return self.authority.issue(name, hosts, days=(-1, days))
+
+    def write(self, issued: Issued, path: Path) -> Path:
+        path.write_text(issued.key_pem() + issued.chain_pem())
+        return path
+
+    def until_check(self) -> None:
+        self.clock.advance(CHECK_S)
+
+    @property
+    def not_after_ms(self) -> int:
+        return self.tls.by_name["A"].loaded.server.own.not_after_ms
+
+    def days(self) -> float:
+        return min(days for listener, _, _, days in self.tls.certificates() if listener == "A")
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Running:
+    return Running(tmp_path)
+
+
+def in_place(running: Running, issued: Issued) -> None:
+    running.write(issued, running.own)
+
+
+def by_rename(running: Running, issued: Issued) -> None:
+    os.replace(running.write(issued, running.folder / "new"), running.own)
+
+
+def by_link(running: Running, issued: Issued) -> None:
+    """As Kubernetes: the file is a link through a folder that is a link, which is replaced."""
+    folder = running.folder / str(issued.certificate.serial_number)
+    folder.mkdir()
+    running.write(issued, folder / "own.pem")
+    (running.folder / "link").symlink_to(folder)
+    os.replace(running.folder / "link", running.folder / "data")
+    if not running.own.is_symlink():
+        running.own.unlink()
+        running.own.symlink_to(running.folder / "data" / "own.pem")
+
+
+@pytest.mark.parametrize("replace", [in_place, by_rename, by_link])
+def test_another_file_is_loaded(running: Running, replace: Callable[[Running, Issued], None]) -> None:
+    contexts = [running.tls.by_name["A"].context]
+    for days in (60, 90, 20):
+        replace(running, running.issue(days=days))
+        running.until_check()
+        assert running.not_after_ms == (NOW + days * DAY).timestamp() * 1000
+        contexts.append(running.tls.by_name["A"].context)
+    assert len({id(context) for context in contexts}) == 4, "open connections keep the context that they have"
+    running.until_check()
+    assert running.tls.by_name["A"].context is contexts[-1], "what has not changed is not loaded again"
+    assert running.tls.reloads == {"succeeded": 3, "failed": 0}
+
+
+def test_the_days_that_are_left_follow_the_loaded_certificate(running: Running) -> None:
+    running.now_ms = running.not_after_ms - 5 * DAY_MS
+    assert running.days() == 5
+    in_place(running, running.issue(days=60))
+    running.until_check()
+    assert running.days() == 35
+
+
+def test_a_file_that_cannot_be_used_changes_nothing_and_is_logged_once(running: Running, caplog: pytest.LogCaptureFixture) -> None:
+    before = running.tls.by_name["A"].context
+    running.own.write_text("nothing")
+    for _ in range(3):
+        running.until_check()
+    assert running.tls.by_name["A"].context is before
+    assert [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR] == [
+        f"listener A keeps its certificate: {LOCATION} is {running.own}, which cannot be used: it has no private key; "
+        "a store of the type PEM is needed, see ssl.keystore.type"
+    ]
+    # It does not prevent other changes (D4 of Kafka's faults: every change of the broker fails).
+    change = [Change("log.cleaner.threads", Operation.SET, "2")]
+    assert alter_broker_configs(running.config, {}, change, per_broker=True) == {"log.cleaner.threads": "2"}
+    in_place(running, running.issue(days=60))
+    running.until_check()
+    assert running.tls.by_name["A"].context is not before
+
+
+def test_another_name_is_refused_unless_it_is_allowed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    running = Running(tmp_path)
+    before = running.tls.by_name["A"].context
+    in_place(running, running.issue("another"))
+    running.until_check()
+    assert running.tls.by_name["A"].context is before
+    assert (
+        f"{LOCATION} is {running.own}, whose certificate has the name CN=another,O=Test instead of CN=own,O=Test; "
+        "set ssl.allow.dn.changes=true, or restart the broker" in caplog.text
+    )
+    in_place(running, running.issue(hosts=("other.example",)))
+    running.until_check()
+    assert running.tls.by_name["A"].context is before
+    assert "fewer names of hosts than before; set ssl.allow.san.changes=true" in caplog.text
+    in_place(running, running.issue(hosts=("localhost", "other.example")))
+    running.until_check()
+    assert running.tls.by_name["A"].context is not before
+    free = Running(tmp_path, "listener.name.a.ssl.allow.dn.changes=true\nssl.allow.san.changes=true\n")
+    before = free.tls.by_name["A"].context
+    in_place(free, free.issue("another", hosts=("other.example",)))
+    free.until_check()
+    assert free.tls.by_name["A"].context is not before
+
+
+def test_everything_is_loaded_again_on_request(running: Running) -> None:
+    before = {name: tls.context for name, tls in running.tls.by_name.items()}
+    running.tls.refresh(always=True)
+    assert all(tls.context is not before[name] for name, tls in running.tls.by_name.items())
+
+
+def altered(running: Running, name: str, value: str, *, per_broker: bool = True) -> dict[str, str]:
+    return alter_broker_configs(running.config, {}, [Change(name, Operation.SET, value)], per_broker=per_broker)
+
+
+def test_the_configuration_names_another_file(running: Running) -> None:
+    path = running.write(running.issue(days=77), running.folder / "another.pem")
+    values = altered(running, LOCATION, str(path))
+    running.config.set_dynamic(values, {})
+    running.tls.refresh()
+    assert running.tls.by_name["A"].loaded.settings.keystore.location == str(path)  # type: ignore[union-attr]
+    running.config.set_dynamic({}, {})
+    running.tls.refresh()
+    assert running.tls.by_name["A"].loaded.settings.keystore.location == str(running.own)  # type: ignore[union-attr]
+
+
+def test_the_same_file_is_loaded_again_if_it_has_changed(running: Running) -> None:
+    """As Kafka: kafka-configs with the same location."""
+    in_place(running, running.issue(days=66))
+    running.config.set_dynamic(altered(running, LOCATION, str(running.own)), {})
+    running.tls.refresh()
+    assert running.tls.reloads == {"succeeded": 1, "failed": 0}
+
+
+def test_client_authentication_changes_at_once(running: Running) -> None:
+    named = {"truststore.type": "PEM", "truststore.location": str(running.authority.pem()), "client.auth": "required"}
+    changes = [Change(f"listener.name.a.ssl.{key}", Operation.SET, value) for key, value in named.items()]
+    values = alter_broker_configs(running.config, {}, changes, per_broker=True)
+    running.config.set_dynamic(values, {})
+    running.tls.refresh()
+    assert running.tls.by_name["A"].context.verify_mode.name == "CERT_REQUIRED"
+    assert running.tls.by_name["B"].context.verify_mode.name == "CERT_NONE"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "per_broker", "message"),
+    [
+        (LOCATION, "/none", True, f"{LOCATION} is /none, which cannot be read: No such file or directory"),
+        (LOCATION, "/none", False, f"{LOCATION} can be set only for a single broker, not as the default of all brokers"),
+        ("ssl.keystore.location", "/x", True,
+         "ssl.keystore.location cannot be changed while the broker runs: set listener.name.<listener>.ssl.keystore.location"),
+        ("listener.name.a.ssl.client.auth", "required", True, "listener.name.a.ssl.client.auth is required, so ssl.truststore.location "
+         "must be set: with the certificates of the system every public certificate would be accepted"),
+        ("listener.name.a.ssl.client.auth", "maybe", True,
+         "listener.name.a.ssl.client.auth is 'maybe'; it must be one of required, requested, none"),
+        ("listener.name.a.ssl.principal.mapping.rules", "DEFAULT", True,
+         "listener.name.a.ssl.principal.mapping.rules cannot be changed while the broker runs"),
+        ("listener.name.a.sasl.enabled.mechanisms", "PLAIN", True,
+         "listener.name.a.sasl.enabled.mechanisms cannot be changed while the broker runs"),
+        ("listener.name.a.max.connections", "1", True, "listener.name.a.max.connections is not a key that single listeners can have"),
+        ("listener.name.p.ssl.keystore.location", "/x", True,
+         "listener.name.p.ssl.keystore.location: this broker has no listener with TLS of that name"),
+        ("listener.name.a.ssl.provider", "x", True, "listener.name.a.ssl.provider cannot be changed while the broker runs"),
+        ("listener.name.a.ssl.key.password", "secret", True, "listener.name.a.ssl.key.password cannot be changed while the broker runs: "
+         "this broker stores no passwords in the metadata; replace the file in ssl.keystore.location or ssl.truststore.location instead, "
+         "which is loaded again"),
+    ],
+)  # fmt: skip
+def test_changes_that_cannot_take_effect_are_refused(running: Running, name: str, value: str, per_broker: bool, message: str) -> None:
+    with pytest.raises(BrokerError) as caught:
+        altered(running, name, value, per_broker=per_broker)
+    assert (caught.value.code, caught.value.message) == (ErrorCode.INVALID_REQUEST, message)
+
+
+def test_a_certificate_that_ends_soon_is_named_once_a_day(running: Running, caplog: pytest.LogCaptureFixture) -> None:
+    def warnings() -> int:
+        return sum("of listener A ends on" in record.getMessage() for record in caplog.records)
+
+    running.now_ms = running.not_after_ms - 3 * DAY_MS
+    running.clock.advance(WARNED_AGAIN_S)
+    assert warnings() == 1
+    running.until_check()
+    assert warnings() == 1
+    running.now_ms = running.not_after_ms + DAY_MS
+    running.clock.advance(WARNED_AGAIN_S)
+    assert "the own certificate CN=own,O=Test of listener A has ended on" in caplog.text
+
+
+def between(folder: Path, authority: Authority, issuer: Authority) -> BrokerConfig:
+    return broker_config(
+        "listener.security.protocol.map=A:SSL\ninter.broker.listener.name=A\nlisteners=A://127.0.0.1:1\nssl.keystore.type=PEM\n"
+        f"ssl.keystore.location={issuer.issue('broker').pem()}\nssl.truststore.type=PEM\nssl.truststore.location={authority.pem()}\n"
+    )
+
+
+def test_brokers_that_could_not_connect_to_each_other_do_not_start(tmp_path: Path) -> None:
+    authority, foreign = Authority(tmp_path), Authority(tmp_path, "foreign")
+    config = between(tmp_path, authority, foreign)
+    with pytest.raises(StartError) as caught:
+        TlsListeners(config, parse_listeners(config), Clock(), maybeDeferred, lambda: 0)
+    assert str(caught.value) == (
+        f"server.properties:7: ssl.truststore.location is {authority.pem()}, which does not fit the certificate in the key store: "
+        "unable to get local issuer certificate; brokers could not connect to each other (listener A)"
+    )
+
+
+def test_another_authority_between_brokers_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Connections of brokers that still have the old certificate would fail."""
+    authority, foreign = Authority(tmp_path), Authority(tmp_path, "foreign")
+    config = between(tmp_path, authority, authority)
+    clock = Clock()
+    tls = TlsListeners(config, parse_listeners(config), clock, maybeDeferred, lambda: 0)
+    tls.start()
+    before = tls.by_name["A"].client_context()
+    foreign.issue("broker").pem()
+    (tmp_path / "authority.pem").write_text(foreign.text())
+    clock.advance(CHECK_S)
+    assert tls.by_name["A"].client_context() is before
+    assert "brokers with the present certificate and with this one could not connect to each other" in caplog.text
+    # First the trust stores of all brokers, and then their certificates.
+    for issuer in (authority, foreign):
+        before = tls.by_name["A"].client_context()
+        (tmp_path / "broker.pem").write_text(issuer.issue("broker").pem().read_text())
+        (tmp_path / "authority.pem").write_text(authority.text() + foreign.text())
+        clock.advance(CHECK_S)
+        assert tls.by_name["A"].client_context() is not before
