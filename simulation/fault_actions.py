@@ -25,8 +25,8 @@ RESTART_S = 1.0  # a supervisor starts a process again that has ended itself
 LOOK_S = 0.2
 FULL_S = 3.0  # for so long a broker may report that a disk was full
 
-# Why a broker may end itself, or not start: its session with ZooKeeper has ended, or it has none.
-SESSION_ENDED = ("session ended", "SessionExpired", "ConnectionLost", "No ZooKeeper answers")
+# Why a broker may end itself, or not start: its session with the metadata has ended, or it has none.
+SESSION_ENDED = ("session with the metadata ended", "SessionExpired", "ConnectionLost", "No ZooKeeper answers")
 SESSION_FAULTS = frozenset({
     "pause", "isolate", "slow", "cut_tree", "drop_tree", "lag_tree", "elect_tree", "expire", "bounce", "depose",
     "late_failover", "late_roles", "lost_answers", "torn_epochs",

@@ -74,6 +74,6 @@ def test_the_command_prints_the_figures_of_a_short_run(tmp_path: Path, capsys: p
 def test_errors_and_retries_of_all_rounds_are_reported() -> None:
     rounds = [{ERRORS: 1.0, RETRIES: 2.0}, {ERRORS: 0.0, RETRIES: 3.0}]
     outcome = Outcome(REAL[0], {"txbroker": rounds, "kafka": [{ERRORS: 0.0, RETRIES: 0.0}]})
-    assert conditions(outcome) == "clients' errors: txbroker 1, kafka 0; clients' retries: txbroker 5, kafka 0"
+    assert conditions(outcome) == "2 measurements; clients' errors: txbroker 1, kafka 0; clients' retries: txbroker 5, kafka 0"
     del outcome.samples["txbroker"]
     assert conditions(outcome) == "no errors and no retries of clients"

@@ -201,7 +201,7 @@ def test_what_is_lost_with_two_fetches_in_flight_is_asked_for_again(lost: str) -
     following.settle()
     assert len(following.link.in_flight) == 2
     if lost == "session":
-        following.leader.sessions._remove(following.link.requests[-1].session_id)
+        following.leader.sessions.remove(following.link.requests[-1].session_id)
     else:
         following.link.lose()
     following.leader.append(0, 1)
@@ -238,7 +238,7 @@ def test_any_order_of_records_partitions_losses_and_answers_ends_with_equal_logs
         elif step == "lose" and following.links and not random.randrange(4):
             following.link.lose()
         elif step == "session" and following.leader.sessions._sessions and not random.randrange(4):
-            following.leader.sessions._remove(next(iter(following.leader.sessions._sessions)))
+            following.leader.sessions.remove(next(iter(following.leader.sessions._sessions)))
     following.follow(*range(PARTITIONS))
     for _ in range(20):
         following.settle(BACKOFF_S)

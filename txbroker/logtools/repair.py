@@ -171,7 +171,8 @@ class _PartitionRepair:
             if base_offset in txn_indexes:
                 index = TxnIndex(self._disk, self._path(base_offset, TXN_INDEX))
                 index.replace(tracker.aborted)
-                self._disk.sync(index.path)
+                if tracker.aborted:  # else there is no file
+                    self._disk.sync(index.path)
                 self._done(f"{index.path} was rebuilt")
         if cut or end in snapshots:
             self._at_snapshot(tracker, end, True)
