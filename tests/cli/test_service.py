@@ -278,10 +278,11 @@ def test_a_port_in_use(host: Sequence[str], tmp_path: Path) -> None:
 
 @HOSTS
 def test_a_directory_that_cannot_be_written(host: Sequence[str], tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    data = tmp_path / "file" / "data"
+    file = tmp_path / "file"
+    file.touch()
+    data = file / "data"
     advice = "correct it, or choose another log.dirs"
-    expected = f"none of the log directories can be used ({data}): cannot make {data}: Not a directory; {advice}"
+    expected = f"none of the log directories can be used ({data}): cannot make {file}: File exists; {advice}"
     assert refused(host, *flags(data), directory=tmp_path) == expected
 
 
