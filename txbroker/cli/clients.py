@@ -179,16 +179,16 @@ def connected(
     `CommandFailed`. `notices`: print that a connection is lost, or that records are refused, while the library retries.
     """
     check_reachable(servers)
-    if is_plaintext(properties):
-        _check_advertised(servers)
-    else:
-        _check_login(servers, properties)
     logging.getLogger("kafka").addHandler(logging.NullHandler())
     import kafka
     import kafka.errors
 
     made = getattr(kafka, kind)
     chosen = {"bootstrap_timeout_ms": BOOTSTRAP_TIMEOUT_MS, **defaults, **settings(properties, made.DEFAULT_CONFIG), **flags}
+    if is_plaintext(properties):
+        _check_advertised(servers)
+    else:
+        _check_login(servers, properties)
     try:
         try:
             client = made(bootstrap_servers=servers.split(","), **chosen)
