@@ -44,11 +44,13 @@ class Issued:
 
     @property
     def der(self) -> bytes:
-        return self.certificate.public_bytes(Encoding.DER)
+        content: bytes = self.certificate.public_bytes(Encoding.DER)
+        return content
 
     def key_pem(self, password: str | None = None) -> str:
         secret = NoEncryption() if password is None else BestAvailableEncryption(password.encode())
-        return self.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, secret).decode()
+        content: bytes = self.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, secret)
+        return content.decode()
 
     def chain_pem(self) -> str:
         return "".join(each.public_bytes(Encoding.PEM).decode() for each in self.chain)
@@ -121,7 +123,8 @@ class Authority:
         return Issued(self.folder, name, key, [builder.sign(self._key, hashes.SHA256())])
 
     def text(self) -> str:
-        return self.certificate.public_bytes(Encoding.PEM).decode()
+        content: bytes = self.certificate.public_bytes(Encoding.PEM)
+        return content.decode()
 
     def pem(self) -> Path:
         path = self.folder / f"{self.name}.pem"

@@ -50,8 +50,10 @@ def broker_settings() -> dict[str, str]:
 def sasl_server(kind: str, directory: Path, overrides: Mapping[str, str] | None = None) -> tuple[Server, str]:
     """A broker of this kind, not started, and the address of its listener with SASL."""
     address = f"{HOST}:{free_port()}"
-    found = {BrokerProcess.kind: _Broker, KafkaProcess.kind: _Kafka, KafkaOldProcess.kind: _KafkaOld}[kind]
-    server = found(directory, {**broker_settings(), **(overrides or {})})
+    kinds: dict[str, type[_Broker | _Kafka | _KafkaOld]] = {
+        BrokerProcess.kind: _Broker, KafkaProcess.kind: _Kafka, KafkaOldProcess.kind: _KafkaOld,
+    }  # fmt: skip
+    server = kinds[kind](directory, {**broker_settings(), **(overrides or {})})
     server.sasl = address
     return server, address
 
