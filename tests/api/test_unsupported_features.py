@@ -58,7 +58,8 @@ def test_a_client_that_sends_only_api_versions(caplog: pytest.LogCaptureFixture)
         features.closed_unused(session(), "me")
     assert [record.message for record in caplog.records] == [
         "client 10.0.0.9:5000 (client id 'me') sent only ApiVersions and closed its connection: if it fails, it requires an API that this "
-        "broker does not have, such as SASL; listener INTERNAL://10.0.0.1:9092 is PLAINTEXT: set security.protocol=PLAINTEXT in the client"
+        "broker does not have, or another security protocol; listener INTERNAL://10.0.0.1:9092 is PLAINTEXT: "
+        "set security.protocol=PLAINTEXT in the client"
     ]
     assert features.counts == {Feature.MISSING_API: 3}
 

@@ -186,6 +186,13 @@ def librdkafka_error(settings: dict[str, Any]) -> str:
     return errors[0]
 
 
+def test_a_client_with_sasl_is_told_the_protocol_of_the_listener(secured: Secured) -> None:
+    sasl = {"security.protocol": "sasl_ssl", "sasl.mechanisms": "PLAIN", "sasl.username": "u", "sasl.password": "p"}
+    assert "SASL Handshake not supported by broker" in librdkafka_error(librdkafka(secured, secured.one) | sasl)
+    port = secured.one.rpartition(":")[2]
+    until(lambda: f"listener ONE://{HOST}:{port} is SSL: set security.protocol=SSL in the client" in secured.log(), "the broker logs it")
+
+
 def test_clients_report_what_is_wrong(secured: Secured, tmp_path: Path) -> None:
     foreign = Authority(tmp_path, "foreign")
     wrong_authority = librdkafka(secured, secured.one) | {"ssl.ca.location": str(foreign.pem())}

@@ -13,9 +13,10 @@ class Session:
     `peer_host`/`peer_port` and `local_host`/`local_port` are the two ends as the socket reports them; the local end is the address that
     the client has connected to, also if the listener is bound to a wildcard. `principal` is Kafka's "Type:name". `software` is the name
     and version of the client's library, once it has sent them (ApiVersions v3, KIP-511), and empty before. `login`: None without SASL.
+    `has_tls`: the connection is encrypted.
     """
 
-    __slots__ = ("listener", "local_host", "local_port", "login", "number", "peer_host", "peer_port", "principal", "software")
+    __slots__ = ("has_tls", "listener", "local_host", "local_port", "login", "number", "peer_host", "peer_port", "principal", "software")
 
     def __init__(
         self,
@@ -37,6 +38,14 @@ class Session:
         self.principal = principal
         self.software = ""
         self.login: SaslLogin | None = None
+        self.has_tls = False
+
+    @property
+    def protocol(self) -> str:
+        """Kafka's security protocol of the listener."""
+        if self.login is None:
+            return "SSL" if self.has_tls else "PLAINTEXT"
+        return "SASL_SSL" if self.has_tls else "SASL_PLAINTEXT"
 
     @property
     def connection_id(self) -> str:

@@ -38,10 +38,10 @@ class Feature(Enum):
 
     TLS = "requires TLS; listener {listener} is {protocol}: set security.protocol={protocol} in the client"
     HTTP = "sent an HTTP request to listener {listener}, which serves Kafka's protocol: metrics are served on txbroker.metrics.port"
-    SASL = "requires SASL; listener {listener} is PLAINTEXT: set security.protocol=PLAINTEXT in the client"
+    SASL = "requires SASL; listener {listener} is {protocol}: set security.protocol={protocol} in the client"
     MISSING_API = (
-        "sent only ApiVersions and closed its connection: if it fails, it requires an API that this broker does not have, such as SASL; "
-        "listener {listener} is PLAINTEXT: set security.protocol=PLAINTEXT in the client"
+        "sent only ApiVersions and closed its connection: if it fails, it requires an API that this broker does not have, "
+        "or another security protocol; listener {listener} is {protocol}: set security.protocol={protocol} in the client"
     )
     CONSUMER_PROTOCOL = (
         "requires the consumer group protocol of KIP-848, which this broker does not support: set group.protocol=classic in the consumer"
@@ -80,7 +80,7 @@ class UnsupportedFeatures:
             f" ({', '.join(details)})" if details else "",
             feature.value.format(
                 listener=f"{session.listener}://{session.local_host}:{session.local_port}",
-                protocol="PLAINTEXT" if session.login is None else "SASL_PLAINTEXT",
+                protocol=session.protocol,
             ),
         )
 

@@ -49,6 +49,7 @@ class Handshake:
         self._is_complete = False
         self._error: Exception | None = None
         self.session = session
+        session.has_tls = True
         self.active = hub.tick
         self._deadline: Any = None
         hub.quotas.add(session.peer_host)
