@@ -24,7 +24,8 @@ from txbroker.api.sasl_handshake import SaslHandshakeHandler
 from txbroker.client.client_security import Sasl, Scram
 from txbroker.connection.sasl import SaslConnection
 from txbroker.connection.states import State
-from txbroker.security.failed_logins import LOGGED_EVERY_S, FailedLogins
+from txbroker.repeated_lines import LOGGED_EVERY_S
+from txbroker.security.failed_logins import FailedLogins
 from txbroker.security.sasl_login import SaslServer
 from txbroker.security.sasl_plain import PlainExchange
 from txbroker.security.scram import ScramExchange

@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 from twisted.internet.epollreactor import EPollReactor
+from twisted.internet.task import Clock
 from twisted.internet.threads import deferToThreadPool
 from twisted.python.threadpool import ThreadPool
 
@@ -29,6 +30,7 @@ from txbroker.log.region import Region
 from txbroker.tls.listener_tls import ListenerTls
 from txbroker.tls.settings import read_settings
 from txbroker.transport import handshake, tls_stream
+from txbroker.transport.handshakes import Handshakes
 
 Make = Callable[..., ListenerHarness]
 
@@ -292,13 +294,12 @@ def test_a_client_that_does_not_trust_the_listener_is_logged(
 
 
 def test_the_same_failure_is_logged_once_a_minute_with_its_number(
-    tls: Make, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    tls: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
-    harness = tls()
-    now_s = [100.0]
-    monkeypatch.setattr(harness.reactor, "seconds", lambda: now_s[0])
-    for seconds, lines in ((100.0, 1), (159.0, 1), (161.0, 2)):
-        now_s[0] = seconds
+    harness, clock = tls(), Clock()
+    harness.hub.handshakes = Handshakes(harness.hub.run_in_worker, clock)
+    for seconds, lines in ((100.0, 1), (59.0, 1), (2.0, 2)):
+        clock.advance(seconds)
         client = harness.connect()
         client.send(frame(b"12345678"))
         harness.until(client.at_end)

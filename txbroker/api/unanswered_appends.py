@@ -10,10 +10,9 @@ import logging
 from collections.abc import Callable
 
 from txbroker.errors import BrokerError
+from txbroker.repeated_lines import RepeatedLines
 
 log = logging.getLogger("txbroker.api")
-
-LOGGED_EVERY_S = 60.0
 
 
 class Unanswered(BrokerError):
@@ -25,22 +24,17 @@ class Unanswered(BrokerError):
 
 
 class UnansweredAppends:
-    """When the failure of each log directory was last logged (`monotonic_s`), and how many there were since."""
+    """The failures of log directories. `monotonic_s`: the time."""
 
     def __init__(self, monotonic_s: Callable[[], float]) -> None:
-        self._monotonic_s = monotonic_s
-        self._logged: dict[str, tuple[float, int]] = {}
+        self._lines = RepeatedLines(monotonic_s)
 
     def failed(self, error: BrokerError, directory: str) -> Unanswered:
         """The error to raise. `directory`: the log directory that failed; "" for an error that is not one of storage."""
         if not directory:
             return Unanswered(error, is_logged=False)
-        now_s = self._monotonic_s()
-        last_s, since = self._logged.get(directory, (now_s - LOGGED_EVERY_S, 0))
-        if now_s - last_s < LOGGED_EVERY_S:
-            self._logged[directory] = last_s, since + 1
-        else:
-            more = f" ({since} more since the last line)" if since else ""
+        left_out = self._lines.left_out(directory)
+        if left_out is not None:
+            more = f" ({left_out} more since the last line)" if left_out else ""
             log.warning("appends with acks=0 to log directory %s fail, and their connections are closed: %s%s", directory, error, more)
-            self._logged[directory] = now_s, 0
         return Unanswered(error, is_logged=True)

@@ -17,16 +17,13 @@ from twisted.internet.defer import Deferred
 from txbroker.api.request_context import Session
 from txbroker.clock import Clock
 from txbroker.names import amount
+from txbroker.repeated_lines import RepeatedLines
 
 log = logging.getLogger("txbroker.transport")
 
 # Jobs at the same time, and handshakes of each. Others need the workers too: to read what is not in memory.
 JOBS_MAX = 2
 JOB_HANDSHAKES_MAX = 16
-
-# The failures of an address for the same reason are logged once in this time.
-LOGGED_AGAIN_S = 60.0
-LOGGED_ADDRESSES_MAX = 1000
 
 RunInWorker = Callable[[Callable[[], Any]], "Deferred[Any]"]
 
@@ -67,10 +64,9 @@ class Handshakes:
 
     def __init__(self, run_in_worker: RunInWorker, clock: Clock) -> None:
         self._run_in_worker = run_in_worker
-        self._clock = clock
+        self._lines = RepeatedLines(clock.seconds)
         self._waiting: deque[Waiting] = deque()
         self._jobs = 0
-        self._logged: dict[tuple[str, str], tuple[float, int]] = {}  # when, and how many were not logged since
         self.count = 0
         """Completed handshakes."""
 
@@ -102,15 +98,9 @@ class Handshakes:
 
     def failed(self, session: Session, text: str) -> None:
         """Log a failure: the first one of an address for this reason, and then how many there were, at most once a minute."""
-        key = session.peer_host, text
-        now_s = self._clock.seconds()
-        logged_s, unlogged = self._logged.pop(key, (None, 0))
-        if logged_s is not None and now_s - logged_s < LOGGED_AGAIN_S:
-            self._logged[key] = logged_s, unlogged + 1
+        left_out = self._lines.left_out((session.peer_host, text))
+        if left_out is None:
             return
-        if len(self._logged) >= LOGGED_ADDRESSES_MAX:
-            del self._logged[next(iter(self._logged))]
-        self._logged[key] = now_s, 0
-        more = f" ({amount(unlogged, 'connection')} more since the last such line)" if unlogged else ""
+        more = f" ({amount(left_out, 'connection')} more since the last such line)" if left_out else ""
         listener = f"{session.listener}://{session.local_host}:{session.local_port}"
         log.warning("closing the connection of %s:%d to listener %s: %s%s", session.peer_host, session.peer_port, listener, text, more)
