@@ -5,6 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+from twisted.internet.task import Clock
+
 from tests.api.lone_broker import no_client_quotas
 from tests.config.configs import broker_config
 from txbroker.action_queue import ActionQueue
@@ -34,7 +36,7 @@ def test_which_parts_are_notified_of_which_changes() -> None:
 
 def test_connection_limits_follow_the_configuration() -> None:
     config = broker_config("max.connections=5\nmax.connections.per.ip=1")
-    environment: Any = SimpleNamespace(reactor=None, in_worker=None, ports=None, now_ms=None)
+    environment: Any = SimpleNamespace(reactor=Clock(), in_worker=None, ports=None, now_ms=None)
     listening = Listening(config, environment, ActionQueue(lambda delay_s, call: None), parse_listeners(config))
     ports: Any = listening.ports
     quotas = ports.hub.quotas
