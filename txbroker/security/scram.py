@@ -88,6 +88,7 @@ class ScramExchange:
         self._mechanism = mechanism
         self._find = find
         self._nonce = nonce
+        self._client_nonce = ""
         self._secret = secret
         self._credential: ScramCredential | None = None
         self._why_not = ""  # why the proof cannot be right
@@ -119,7 +120,8 @@ class ScramExchange:
                 "the authorization id is another one than the user",
                 "Authentication failed: Client requested an authorization id that is different from username",
             )
-        self._nonce = message["nonce"] + self._nonce
+        self._client_nonce = message["nonce"]
+        self._nonce = self._client_nonce + self._nonce
         answer = f"r={self._nonce},s={base64.b64encode(credential.salt).decode()},i={credential.iterations}"
         self._signed = f"{message['bare']},{answer}"
         return answer
@@ -128,7 +130,10 @@ class ScramExchange:
         message = _FINAL.fullmatch(text)
         if message is None:
             raise LoginFailed("the final message is malformed")
-        if not hmac.compare_digest(message["nonce"].encode(), self._nonce.encode()):
+        # librdkafka before 2.6.1, that of Debian 12 too, has the client's part twice. Kafka 3.9 takes it, Kafka 4 does not. The part that
+        # this broker has chosen must be there in each case, so that no old message can be sent again (CVE-2024-56128).
+        allowed = (self._nonce.encode(), (self._client_nonce + self._nonce).encode())
+        if not any(hmac.compare_digest(message["nonce"].encode(), each) for each in allowed):
             raise LoginFailed("the final message has another nonce")
         signed = f"{self._signed},{message['without_proof']}".encode()
         expected = scram.signature(self._hash, credential.stored_key, signed)
