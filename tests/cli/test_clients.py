@@ -11,6 +11,7 @@ import kafka.errors
 import pytest
 from twisted.internet.task import Clock
 
+from tests.support.certificates import Authority
 from tests.support.server import Server
 from txbroker.cli import clients, produce
 from txbroker.cli.line_reader import Line
@@ -66,6 +67,24 @@ def test_the_user_of_a_login_configuration() -> None:
     for wrong, problem in (("x", "has no control flag"), ("a required username=x;", "has no username and password")):
         with pytest.raises(BadUsage, match=f"sasl.jaas.config {problem}"):
             clients.settings({"sasl.jaas.config": wrong}, known)
+
+
+def test_stores_of_java_clients(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    known = kafka.KafkaAdminClient.DEFAULT_CONFIG
+    authority = Authority(tmp_path)
+    java = {
+        "security.protocol": "ssl", "ssl.truststore.type": "PEM", "ssl.truststore.location": str(authority.pem()),
+        "ssl.endpoint.identification.algorithm": "", "bootstrap.servers": "ignored:9092",
+    }  # fmt: skip
+    made = clients.settings(java, known)
+    context = made.pop("ssl_context")
+    assert made == {"security_protocol": "SSL"} and not context.check_hostname
+    assert [int(each["serialNumber"], 16) for each in context.get_ca_certs()] == [authority.certificate.serial_number]
+    assert capsys.readouterr().err == ""
+    with pytest.raises(BadUsage, match=r"ssl\.truststore\.location is .*/missing"):
+        clients.settings({**java, "ssl.truststore.location": str(tmp_path / "missing")}, known)
+    by_library = {"security.protocol": "SSL", "ssl.cafile": str(authority.pem())}
+    assert clients.settings(by_library, known) == {"security_protocol": "SSL", "ssl_cafile": str(authority.pem())}
 
 
 def test_unknown_properties_give_a_warning(capsys: pytest.CaptureFixture[str]) -> None:

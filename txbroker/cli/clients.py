@@ -13,18 +13,20 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
-from txbroker.cli.full_disks import explained, full_disk
-from txbroker.client.advertised import NO_BROKERS, TRIED_MAX, brokers_in, problems
-from txbroker.client.blocking_connection import connect, connect_to_any
-from txbroker.client.client_errors import AdvertisedUnreachable, ClientError, LoginRefused, Unreachable
+from txbroker.cli.full_disks import explained
+from txbroker.cli.own_connections import check, has_library_tls, own_settings, unreachable
+from txbroker.client.blocking_connection import connect
+from txbroker.client.client_errors import Unreachable
 from txbroker.client.client_machine import ClientSettings
-from txbroker.client.client_security import ClientSecurity, Unsupported
+from txbroker.config.broker_keys import BROKER_KEYS
 from txbroker.config.jaas import InvalidJaas, parse_jaas
 from txbroker.config.properties import parse_properties
 from txbroker.console.addresses import addresses
 from txbroker.console.failures import BadUsage, CommandFailed, broker_error, warn
 from txbroker.console.input_files import read_bytes
 from txbroker.errors import ConfigError, ErrorCode
+from txbroker.tls.contexts import client_context
+from txbroker.tls.settings import TlsProblem, read_settings
 
 T = TypeVar("T")
 
@@ -32,7 +34,6 @@ CONNECT_TIMEOUT_S = 5.0
 BOOTSTRAP_TIMEOUT_MS = 10_000
 NOTICE_EVERY_S = 15.0
 RETRY_S = 0.1
-ADVERTISED_CLIENT = ClientSettings("txbroker", connect_timeout_s=4.0, request_timeout_s=5.0)
 # Errors after which a broker may be the reason that cannot be reached at its advertised address.
 _MAY_BE_UNREACHABLE = (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NETWORK_EXCEPTION, ErrorCode.NOT_CONTROLLER, ErrorCode.LEADER_NOT_AVAILABLE,
                        ErrorCode.COORDINATOR_NOT_AVAILABLE)  # fmt: skip
@@ -83,12 +84,26 @@ def settings(properties: Mapping[str, str], known: Mapping[str, object]) -> dict
         if key == "sasl.jaas.config":
             made |= _user(text)
             continue
+        if key == "bootstrap.servers" or (key.startswith("ssl.") and key in BROKER_KEYS):
+            continue  # the flag names the servers, as in Kafka's tools; `_tls` reads the keys of TLS
         name = key.replace(".", "_").replace("-", "_")
         if name in known and _can_be_text(name, known[name]):
             made[name] = _typed(key, text.strip(), name, known[name])
         else:
             warn(f"{key} is not known to the client library and is ignored")
-    return made
+    if "security_protocol" in made:
+        made["security_protocol"] = made["security_protocol"].upper()
+    return made | _tls(properties)
+
+
+def _tls(properties: Mapping[str, str]) -> dict[str, Any]:
+    """The stores of a Java client, as kafka-python's setting; BadUsage."""
+    if "SSL" not in properties.get("security.protocol", "").upper() or has_library_tls(properties):
+        return {}
+    try:
+        return {"ssl_context": client_context(read_settings(properties.get))}
+    except TlsProblem as problem:
+        raise BadUsage(str(problem)) from None
 
 
 def _user(jaas: str) -> dict[str, str]:
@@ -139,30 +154,6 @@ def check_reachable(servers: str) -> None:
     raise CommandFailed(f"no connection to {', '.join(refused)}; start a broker with `txbroker run`, or correct --bootstrap-server")
 
 
-def _check_advertised(servers: str) -> None:
-    """CommandFailed if a broker answers, and none can be reached at its advertised address. The library would retry without a reason."""
-    try:
-        connect_to_any(addresses(servers), ADVERTISED_CLIENT).close()
-    except AdvertisedUnreachable as wrong:
-        raise CommandFailed(str(wrong)) from None
-    except ClientError:
-        pass  # the library reports what is not a broker
-
-
-def _check_login(servers: str, properties: Mapping[str, str]) -> None:
-    """CommandFailed if a broker refuses the user. The library would try again for long, and not say why."""
-    try:
-        security = ClientSecurity.of(properties)
-    except Unsupported:
-        return  # the library may support it
-    try:
-        connect_to_any(addresses(servers), ADVERTISED_CLIENT._replace(security=security)).close()
-    except LoginRefused as refused:
-        raise CommandFailed(f"{refused}; correct the user in the properties of the client") from None
-    except ClientError:
-        pass  # the library reports it
-
-
 @contextmanager
 def connected(
     kind: str,
@@ -185,10 +176,8 @@ def connected(
 
     made = getattr(kafka, kind)
     chosen = {"bootstrap_timeout_ms": BOOTSTRAP_TIMEOUT_MS, **defaults, **settings(properties, made.DEFAULT_CONFIG), **flags}
-    if is_plaintext(properties):
-        _check_advertised(servers)
-    else:
-        _check_login(servers, properties)
+    own = own_settings(properties)
+    check(servers, own)
     try:
         try:
             client = made(bootstrap_servers=servers.split(","), **chosen)
@@ -214,45 +203,25 @@ def connected(
             for name, handler in handlers.items():
                 logging.getLogger(name).removeHandler(handler)
     except CommandFailed as problem:
-        reason = _explained(problem, servers, properties)
+        reason = _explained(problem, servers, own)
         if reason is problem:
             raise
         raise reason from problem
     except kafka.errors.KafkaError as error:
-        raise _explained(failure("the request failed", error), servers, properties) from error
+        raise _explained(failure("the request failed", error), servers, own) from error
     except RuntimeError as error:  # that no controller was found, for example
         if not _raised_by_library(error):
             raise
-        raise _explained(failure("the request failed", error), servers, properties) from error
+        raise _explained(failure("the request failed", error), servers, own) from error
 
 
-def _explained(problem: CommandFailed, servers: str, properties: Mapping[str, str]) -> CommandFailed:
+def _explained(problem: CommandFailed, servers: str, own: ClientSettings | None) -> CommandFailed:
     """The same failure with its reason, if that is a full disk or a broker that cannot be reached."""
-    if not is_plaintext(properties):
+    if own is None:
         return problem
-    found = explained(problem, addresses(servers))
-    wrong = _unreachable(servers) if found is problem and problem.code in _MAY_BE_UNREACHABLE else []
+    found = explained(problem, addresses(servers), own)
+    wrong = unreachable(servers, own) if found is problem and problem.code in _MAY_BE_UNREACHABLE else []
     return CommandFailed(f"{problem}; {'; '.join(wrong)}", problem.code) if wrong else found
-
-
-def _unreachable(servers: str) -> list[str]:
-    """What is wrong with the addresses of brokers that cannot be reached."""
-    try:
-        with connect_to_any(addresses(servers), ADVERTISED_CLIENT) as connection:
-            brokers = brokers_in(connection.call(NO_BROKERS))[:TRIED_MAX]
-            return list(map(str, problems(brokers, connection.try_address)))
-    except ClientError:
-        return []
-
-
-def full_disk_of(servers: str, properties: Mapping[str, str]) -> str | None:
-    """A sentence that names the full log directories of a broker; None if none is full, or it is not known."""
-    return full_disk(addresses(servers)) if is_plaintext(properties) else None
-
-
-def is_plaintext(properties: Mapping[str, str]) -> bool:
-    """Whether a client with these properties connects without TLS and SASL, as this project's own connections do."""
-    return properties.get("security.protocol", "PLAINTEXT") == "PLAINTEXT"
 
 
 def _raised_by_library(error: BaseException) -> bool:

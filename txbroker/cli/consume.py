@@ -13,6 +13,7 @@ from typing import Any
 from txbroker.cli import clients
 from txbroker.cli.arguments import add_client, add_properties, number
 from txbroker.cli.deserializers import NotDeserialized
+from txbroker.cli.own_connections import full_disk_of
 from txbroker.cli.partition_flags import topic_pattern
 from txbroker.cli.progress import Progress
 from txbroker.cli.record_formatter import Formatter, formatter, formatter_properties
@@ -145,7 +146,7 @@ def run(arguments: argparse.Namespace) -> int:
 
         def waiting() -> None:
             if in_group and time.monotonic() > started_s + STALL_S and not consumer.assignment():
-                notice.show(lambda: clients.full_disk_of(server, properties))
+                notice.show(lambda: full_disk_of(server, properties))
 
         _print(consumer, text, arguments, waiting)
     return DONE

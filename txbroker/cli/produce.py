@@ -17,6 +17,7 @@ from typing import Any, BinaryIO, NamedTuple
 from txbroker.cli import clients, produce_transactions
 from txbroker.cli.arguments import add_client, add_properties, number
 from txbroker.cli.line_reader import Line, LineFormat, line_format
+from txbroker.cli.own_connections import full_disk_of, own_settings
 from txbroker.cli.produce_transactions import NoTransactions, Transactions
 from txbroker.cli.progress import Progress
 from txbroker.cli.results import Results, results
@@ -128,7 +129,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _stalled(servers: str, properties: Mapping[str, str]) -> str | None:
-    full = clients.full_disk_of(servers, properties)
+    full = full_disk_of(servers, properties)
     return None if full is None else f"no record was acknowledged for {STALL_S:.0f} s: {full}; trying again"
 
 
@@ -172,12 +173,13 @@ def _wait_for_topic(producer: Any, arguments: argparse.Namespace, properties: Ma
     from txbroker.cli.autocreate import will_never_be
 
     topic = arguments.topic
-    if clients.is_plaintext(properties) and will_never_be(arguments.bootstrap_server, topic):
+    own = own_settings(properties)
+    if own is not None and will_never_be(arguments.bootstrap_server, topic, own):
         raise no_topic(topic)
     try:
         producer.partitions_for(topic)
     except KafkaTimeoutError:
-        full = clients.full_disk_of(arguments.bootstrap_server, properties)
+        full = full_disk_of(arguments.bootstrap_server, properties)
         raise no_topic(topic) if full is None else CommandFailed(f"topic {topic} does not exist and cannot be created: {full}") from None
     except ValueError as error:
         raise CommandFailed(f"{error}; correct --topic") from None
