@@ -37,7 +37,10 @@ def test_a_file_of_users(tmp_path: Path) -> None:
     run("users", *place, "--add", "alice", "--mechanism", "SCRAM-SHA-256", stdin="new\n")
     after = parse_users(file.read_bytes())
     assert after["SCRAM-SHA-512"] == before["SCRAM-SHA-512"] and after["SCRAM-SHA-256"]["alice"] != before["SCRAM-SHA-256"]["alice"]
+    assert file.stat().st_mode & 0o777 == 0o600, "also after a change"
+    file.chmod(0o640)
     run("users", *place, "--remove", "alice")
+    assert file.stat().st_mode & 0o777 == 0o640
     assert listed(*place) == [("b/c d", "SCRAM-SHA-256", 8192)]
     _, complaint = run("users", *place, "--remove", "alice", status=1)
     assert "has no user alice" in complaint

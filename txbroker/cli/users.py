@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from txbroker.cli import clients
+from txbroker.cli import clients, secret_files
 from txbroker.cli.arguments import add_client, number
 from txbroker.cli.results import Column, Results, results
 from txbroker.console.failures import DONE, BadUsage, CommandFailed, broker_error
@@ -119,11 +119,13 @@ def _in_file(arguments: argparse.Namespace, shown: Results) -> int:
             }
             if arguments.mechanism:
                 after = {**before, **after}
-        disk.replace(path, users_file.changed(data or b"", name, after), private=data is None)
+        secret_files.replace(path, users_file.changed(data or b"", name, after))
     except users_file.InvalidUsers as error:
         raise CommandFailed(f"{path}: {error}") from None
     except StorageError as error:
         raise CommandFailed(error.message or str(error)) from None
+    except OSError as error:
+        raise CommandFailed(f"{path} was not replaced: {error.strerror}") from None
     _done(shown, arguments, path)
     return DONE
 
