@@ -43,6 +43,7 @@ COMMANDS = {
     "users": "users",
     "groups": "groups",
     "acls": "acls.acls_command",
+    "secure": "secure.secure_command",
     "produce": "produce",
     "consume": "consume",
     "get-offsets": "get_offsets",

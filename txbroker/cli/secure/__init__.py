@@ -1,0 +1,1 @@
+"""`txbroker secure`: certificates, users and configurations of secured brokers and their clients."""
