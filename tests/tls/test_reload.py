@@ -211,9 +211,6 @@ def test_client_authentication_changes_at_once(running: Running) -> None:
         ("listener.name.p.ssl.keystore.location", "/x", True,
          "listener.name.p.ssl.keystore.location: this broker has no listener with TLS of that name"),
         ("listener.name.a.ssl.provider", "x", True, "listener.name.a.ssl.provider cannot be changed while the broker runs"),
-        ("listener.name.a.ssl.key.password", "secret", True, "listener.name.a.ssl.key.password cannot be changed while the broker runs: "
-         "this broker stores no passwords in the metadata; replace the file in ssl.keystore.location or ssl.truststore.location instead, "
-         "which is loaded again"),
     ],
 )  # fmt: skip
 def test_changes_that_cannot_take_effect_are_refused(running: Running, name: str, value: str, per_broker: bool, message: str) -> None:

@@ -26,6 +26,7 @@ from txbroker.config.alter import (
     Operation,
     alter_broker_configs,
     alter_topic_configs,
+    encrypted,
     replace_broker_configs,
     replace_topic_configs,
 )
@@ -113,9 +114,14 @@ class AlterConfigsHandler:
     request: type[Request] = AlterConfigsRequest
     resources = config_needs(AclOperation.ALTER_CONFIGS, "responses")
 
-    def __init__(self, resources: ConfigResources, admin: ConfigAdmin, config: BrokerConfig, operations: TopicOperations) -> None:
+    def __init__(
+        self, resources: ConfigResources, admin: ConfigAdmin, config: BrokerConfig, operations: TopicOperations,
+        random_bytes: Callable[[int], bytes],
+    ) -> None:  # fmt: skip
+        """`random_bytes`: for the encryption of passwords."""
         self._alterer = _Alterer(resources, admin, operations)
         self._config = config
+        self._random_bytes = random_bytes
 
     def __call__(self, request: AlterConfigsRequest, context: RequestContext) -> Deferred[AlterConfigsResponse]:
         alterations = []
@@ -128,7 +134,10 @@ class AlterConfigsHandler:
     def _replaced(self, values: list[tuple[str, str | None]], entity: Entity, _: Mapping[str, str]) -> dict[str, str]:
         if entity.type == TOPIC_TYPE:
             return replace_topic_configs(self._config, values)
-        return replace_broker_configs(self._config, values, per_broker=entity != ALL_BROKERS)
+        changes = [Change(name, Operation.SET, value) for name, value in values]
+        per_broker = entity != ALL_BROKERS
+        stored = [(name, value) for name, _, value in encrypted(self._config, changes, self._random_bytes, per_broker=per_broker)]
+        return replace_broker_configs(self._config, stored, per_broker=per_broker)
 
     def failed(self, request: AlterConfigsRequest, context: RequestContext, error: BrokerError) -> AlterConfigsResponse:
         """Every resource with the same error."""
@@ -146,9 +155,14 @@ class IncrementalAlterConfigsHandler:
     request: type[Request] = IncrementalAlterConfigsRequest
     resources = config_needs(AclOperation.ALTER_CONFIGS, "responses")
 
-    def __init__(self, resources: ConfigResources, admin: ConfigAdmin, config: BrokerConfig, operations: TopicOperations) -> None:
+    def __init__(
+        self, resources: ConfigResources, admin: ConfigAdmin, config: BrokerConfig, operations: TopicOperations,
+        random_bytes: Callable[[int], bytes],
+    ) -> None:  # fmt: skip
+        """`random_bytes`: for the encryption of passwords."""
         self._alterer = _Alterer(resources, admin, operations)
         self._config = config
+        self._random_bytes = random_bytes
 
     def __call__(self, request: IncrementalAlterConfigsRequest, context: RequestContext) -> Deferred[IncrementalAlterConfigsResponse]:
         alterations = []
@@ -160,7 +174,9 @@ class IncrementalAlterConfigsHandler:
     def _changed(self, changes: list[Change], entity: Entity, before: Mapping[str, str]) -> dict[str, str]:
         if entity.type == TOPIC_TYPE:
             return alter_topic_configs(self._config, before, changes)
-        return alter_broker_configs(self._config, before, changes, per_broker=entity != ALL_BROKERS)
+        per_broker = entity != ALL_BROKERS
+        stored = encrypted(self._config, changes, self._random_bytes, per_broker=per_broker)
+        return alter_broker_configs(self._config, before, stored, per_broker=per_broker)
 
     def failed(
         self, request: IncrementalAlterConfigsRequest, context: RequestContext, error: BrokerError

@@ -145,6 +145,7 @@ class Components:
                 authorizer=access.authorizer,
                 next_producer_id=coordinators.next_producer_id,
                 monotonic_s=environment.monotonic_s,
+                random_bytes=environment.random_bytes,
                 now_ms=environment.now_ms,
             ),
             None if environment.instruments is None else environment.monotonic_s,

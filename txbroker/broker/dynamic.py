@@ -2,14 +2,47 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 from txbroker.client_quotas.quotas import ClientQuotas
 from txbroker.cluster import node_paths
+from txbroker.cluster.config_store import ConfigAdmin
 from txbroker.cluster.node_paths import Entity
+from txbroker.config.listener_keys import known_key
+from txbroker.config.password_encoder import RandomBytes, Unavailable
 from txbroker.config.resolve import BrokerConfig
+from txbroker.errors import BrokerError
 from txbroker.security.scram_credentials import ScramCredentials
+
+log = logging.getLogger("txbroker.config")
+
+
+async def encrypt_again(config: BrokerConfig, admin: ConfigAdmin, broker_id: int, random_bytes: RandomBytes) -> None:
+    """Encrypt the passwords of this broker by the present secret where the old one was used (password.encoder.old.secret).
+
+    If that fails, they stay as they are, and can still be read. Kafka's DynamicBrokerConfig.maybeReEncodePasswords.
+    """
+    passwords, entity = config.passwords, node_paths.broker_entity(broker_id)
+    if passwords is None:
+        return
+
+    def compute(stored: Mapping[str, str]) -> dict[str, str]:
+        return {name: passwords.encoded_again(text, random_bytes) if _is_secret(name) else text for name, text in stored.items()}
+
+    try:
+        before = await admin.read(entity)
+        if compute(before) != before:
+            await admin.change(entity, compute)
+            log.info("the passwords of broker %d are encrypted by the present secret; remove password.encoder.old.secret", broker_id)
+    except (BrokerError, Unavailable) as error:
+        log.error("the passwords of broker %d are still encrypted by password.encoder.old.secret: %s", broker_id, error)
+
+
+def _is_secret(name: str) -> bool:
+    key = known_key(name)
+    return key is not None and key.sensitive
 
 
 class DynamicConfigs:

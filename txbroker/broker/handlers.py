@@ -106,6 +106,7 @@ class HandlerDependencies:
     authorizer: Authorizer | None
     next_producer_id: Callable[[], Deferred[int]]
     monotonic_s: Callable[[], float]
+    random_bytes: Callable[[int], bytes]
     now_ms: Callable[[], int]
 
 
@@ -162,8 +163,8 @@ def build_registry(parts: HandlerDependencies, clock: Callable[[], float] | None
         CreatePartitionsHandler(p.topic_admin, p.waiting, check_controller),
         DeleteRecordsHandler(p.replicas, p.deletes),
         DescribeConfigsHandler(resources, p.config_admin, p.config, operations),
-        AlterConfigsHandler(resources, p.config_admin, p.config, operations),
-        IncrementalAlterConfigsHandler(resources, p.config_admin, p.config, operations),
+        AlterConfigsHandler(resources, p.config_admin, p.config, operations, p.random_bytes),
+        IncrementalAlterConfigsHandler(resources, p.config_admin, p.config, operations, p.random_bytes),
         DescribeClientQuotasHandler(p.config_admin),
         AlterClientQuotasHandler(p.config_admin),
         DescribeUserScramCredentialsHandler(p.config_admin),

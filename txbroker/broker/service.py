@@ -19,7 +19,7 @@ from txbroker.action_queue import ActionQueue
 from txbroker.broker import settings
 from txbroker.broker.access import Access
 from txbroker.broker.components import Components
-from txbroker.broker.dynamic import DynamicConfigs
+from txbroker.broker.dynamic import DynamicConfigs, encrypt_again
 from txbroker.broker.environment import Environment
 from txbroker.broker.identity import BrokerIdentity, identify, is_clustered, open_tree, uses_zookeeper
 from txbroker.broker.leaving import leave_cluster
@@ -31,7 +31,7 @@ from txbroker.broker.tls_listeners import TlsListeners
 from txbroker.broker.users_file import UsersFile
 from txbroker.client_quotas.quotas import ClientQuotas
 from txbroker.cluster import node_paths
-from txbroker.cluster.config_store import ConfigWatcher
+from txbroker.cluster.config_store import ConfigAdmin, ConfigWatcher
 from txbroker.cluster.controller.controller import Controller
 from txbroker.cluster.node_data import TRANSACTION_VERSION, BrokerRegistration, MalformedNode
 from txbroker.cluster.tree.interface import NoSpaceInStore, Refused, Tree, TreeError
@@ -196,6 +196,8 @@ class Broker:
         dynamic = DynamicConfigs(config, quotas, sasl.credentials)
         configs = ConfigWatcher(tree, identity.broker_id, dynamic, environment.reactor, environment.random.random)
         await configs.start()
+        await encrypt_again(config, ConfigAdmin(tree), identity.broker_id, environment.random_bytes)
+        listening.tls.open()
         access = Access(environment, config, tree)
         self._on_stop("ACLs", access.stop)
         await access.start()

@@ -6,7 +6,7 @@ What cannot be used changes nothing: the listener keeps its certificate, and the
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -41,7 +41,7 @@ class TlsListeners:
         self, config: BrokerConfig, listeners: Listeners, clock: Clock, in_worker: Callable[[Callable[[], Any]], Deferred[Any]],
         now_ms: Callable[[], int],
     ) -> None:  # fmt: skip
-        """StartError with file, line and key."""
+        """StartError with file, line and key. With encrypted passwords in the metadata, `open` opens what needs them."""
         self._config = config
         self._clock = clock
         self._in_worker = in_worker
@@ -52,7 +52,18 @@ class TlsListeners:
         self._timer: DelayedCall | None = None
         self._warned_s: float | None = None
         self.reloads = {"succeeded": 0, "failed": 0}
-        self.by_name: Mapping[str, ListenerTls] = {name: self._open(listener) for name, listener in self._listeners.items()}
+        self.by_name: dict[str, ListenerTls] = {}
+        try:
+            self.open()
+        except StartError:
+            if config.passwords is None:
+                raise
+
+    def open(self) -> None:
+        """Open TLS of each listener that does not have it yet, by what is configured now; StartError."""
+        for name, listener in self._listeners.items():
+            if name not in self.by_name:
+                self.by_name[name] = self._open(listener)
 
     def client_context(self) -> Callable[[], Any] | None:
         """Returns the context of new connections to other brokers; None if these have no TLS."""

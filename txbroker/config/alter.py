@@ -14,6 +14,7 @@ from txbroker.config.broker_keys import BROKER_KEYS
 from txbroker.config.keys import InvalidValue, Key, Type, Update, split_list
 from txbroker.config.listener_keys import LISTENER_PREFIX, known_key, listener_base
 from txbroker.config.load import broker_problem
+from txbroker.config.password_encoder import RandomBytes, Unavailable
 from txbroker.config.resolve import BrokerConfig
 from txbroker.config.topic_keys import SERVER_KEYS, TOPIC_KEYS
 from txbroker.config.topics import validate_topic_configs
@@ -66,6 +67,25 @@ def replace_broker_configs(config: BrokerConfig, entries: Sequence[tuple[str, st
     replaced = _replacement(entries)
     _check_broker_configs(config, replaced, replaced.keys(), per_broker=per_broker)
     return replaced
+
+
+def encrypted(config: BrokerConfig, changes: Sequence[Change], random_bytes: RandomBytes, *, per_broker: bool) -> list[Change]:
+    """Changes of a broker, with the passwords in the form in which they are stored; INVALID_REQUEST if they cannot be stored."""
+    return [change._replace(value=_encrypted(config, change.name, change.value, random_bytes, per_broker)) for change in changes]
+
+
+def _encrypted(config: BrokerConfig, name: str, value: str | None, random_bytes: RandomBytes, per_broker: bool) -> str | None:
+    key = known_key(name)
+    if value is None or key is None or not key.sensitive:
+        return value
+    _check_key(name, key, per_broker=per_broker)
+    if config.passwords is None:
+        raise _bad_request(f"{name} cannot be stored: Password encoder secret not configured; set password.encoder.secret in the file of "
+                           "the broker, and start it again")  # fmt: skip
+    try:
+        return config.passwords.encode(value, random_bytes)
+    except Unavailable as error:
+        raise _bad_request(f"{name} cannot be stored: {error}") from None
 
 
 def apply_incremental(
@@ -151,17 +171,17 @@ _SECURITY_PREFIXES = ("ssl.", "sasl.", "principal.builder.", LISTENER_PREFIX)
 
 
 def _check_broker_configs(config: BrokerConfig, values: Mapping[str, str], changed: Collection[str], *, per_broker: bool) -> None:
-    """Unknown keys are valid, as in Kafka, where plugins may have them. All values together must pass the checks of a start."""
+    """Unknown keys are valid, as in Kafka, where plugins may have them. All values together must pass the checks of a start.
+
+    Single values are checked of what changes only: one that Kafka has stored, and this broker does not use, prevents no other change.
+    """
     for name, text in values.items():
+        if name not in changed:
+            continue
         key = known_key(name)
-        if name.startswith(_SECURITY_PREFIXES):
-            _check_security_key(name, key)
+        _check_key(name, key, per_broker=per_broker)
         if key is None:
             continue
-        if key.update is Update.READ_ONLY:
-            raise _bad_request(f"{name} cannot be changed while the broker runs")
-        if key.update is Update.PER_BROKER and not per_broker:
-            raise _bad_request(f"{name} can be set only for a single broker, not as the default of all brokers")
         try:
             key.parse(text)
         except InvalidValue as error:
@@ -176,6 +196,18 @@ def _check_broker_configs(config: BrokerConfig, values: Mapping[str, str], chang
         raise _bad_request(refused)
 
 
+def _check_key(name: str, key: Key | None, *, per_broker: bool) -> None:
+    """Whether it can be changed at all, whatever its value is."""
+    if name.startswith(_SECURITY_PREFIXES):
+        _check_security_key(name, key)
+    if key is None:
+        return
+    if key.update is Update.READ_ONLY:
+        raise _bad_request(f"{name} cannot be changed while the broker runs")
+    if key.update is Update.PER_BROKER and not per_broker:
+        raise _bad_request(f"{name} can be set only for a single broker, not as the default of all brokers")
+
+
 def _check_security_key(name: str, key: Key | None) -> None:
     """Only keys of TLS that have an effect at once, of single listeners, can be changed."""
     if not name.startswith(LISTENER_PREFIX):
@@ -185,9 +217,6 @@ def _check_security_key(name: str, key: Key | None) -> None:
         raise _bad_request(f"{name} is not a key that single listeners can have")
     if not listener_base(name).startswith("ssl.") or not key.effective:
         raise _bad_request(f"{name} cannot be changed while the broker runs")
-    if key.sensitive:
-        raise _bad_request(f"{name} cannot be changed while the broker runs: this broker stores no passwords in the metadata; replace "
-                           "the file in ssl.keystore.location or ssl.truststore.location instead, which is loaded again")  # fmt: skip
 
 
 def _check_cleaner_threads(current: int, requested: int) -> None:

@@ -10,11 +10,12 @@ import logging
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from txbroker.config.broker_keys import BROKER_KEYS, SynonymKey, synonyms
 from txbroker.config.keys import InvalidValue, Key, Update, Value
 from txbroker.config.listener_keys import LISTENER_PREFIX, known_key, listener_base, listener_key, listener_prefix
+from txbroker.config.password_encoder import KEY_BITS, EncoderSettings, NotDecoded, PasswordEncoder, Unavailable
 from txbroker.config.properties import Properties
 from txbroker.config.static import StaticConfig, read_static
 from txbroker.config.values import Values
@@ -57,8 +58,12 @@ class BrokerConfig(Values):
     def __init__(self, properties: Properties) -> None:
         """ConfigError (file, line, key, allowed values) for an invalid value; `static.warnings` has unknown keys."""
         self.static: StaticConfig = read_static(properties)
+        self.passwords: PasswordEncoder | None = _encoder(self.static)
         self.refuses: Refuses = lambda candidate, changed: None
         self.set_dynamic({}, {})
+
+    passwords: PasswordEncoder | None
+    """Of passwords in dynamic values; None without password.encoder.secret."""
 
     refuses: Refuses
     """Why the running broker cannot use another configuration, of which the named keys change; None if it can."""
@@ -70,8 +75,8 @@ class BrokerConfig(Values):
         """
         self._broker, self._default = dict(broker), dict(default)
         self._layers: tuple[tuple[Source, Mapping[str, Value]], ...] = (
-            (Source.DYNAMIC_BROKER_CONFIG, _read_dynamic(broker)),
-            (Source.DYNAMIC_DEFAULT_BROKER_CONFIG, _read_dynamic(default)),
+            (Source.DYNAMIC_BROKER_CONFIG, _read_dynamic(broker, self.passwords)),
+            (Source.DYNAMIC_DEFAULT_BROKER_CONFIG, _read_dynamic(default, self.passwords)),
             (Source.STATIC_BROKER_CONFIG, self.static.values),
             (Source.DEFAULT_CONFIG, _DEFAULTS),
         )
@@ -87,6 +92,7 @@ class BrokerConfig(Values):
         """A copy with other dynamic values, to validate them before they are stored; None keeps the current ones."""
         other = BrokerConfig.__new__(BrokerConfig)
         other.static = self.static
+        other.passwords = self.passwords
         other.set_dynamic(self._broker if broker is None else broker, self._default if default is None else default)
         return other
 
@@ -162,7 +168,29 @@ class ListenerConfig(Values):
 _DEFAULTS: Mapping[str, Value] = {name: key.default for name, key in BROKER_KEYS.items() if key.default is not None}
 
 
-def _read_dynamic(texts: Mapping[str, str]) -> dict[str, Value]:
+def _encoder(static: StaticConfig) -> PasswordEncoder | None:
+    """ConfigError if the keys password.encoder.* do not fit each other."""
+
+    def value(name: str) -> Any:
+        return static.values.get(name, BROKER_KEYS[name].default)
+
+    if not value("password.encoder.secret"):
+        return None
+    bits = value("password.encoder.key.length")
+    if bits not in KEY_BITS:
+        raise static.error(["password.encoder.key.length"], f"password.encoder.key.length is {bits}; AES has keys of 128, 192 or 256 bits")
+    settings = EncoderSettings(
+        value("password.encoder.secret"),
+        value("password.encoder.old.secret"),
+        value("password.encoder.keyfactory.algorithm"),
+        value("password.encoder.cipher.algorithm"),
+        bits,
+        value("password.encoder.iterations"),
+    )
+    return PasswordEncoder(settings)
+
+
+def _read_dynamic(texts: Mapping[str, str], passwords: PasswordEncoder | None) -> dict[str, Value]:
     values: dict[str, Value] = {}
     for name, text in texts.items():
         key = known_key(name)
@@ -171,11 +199,19 @@ def _read_dynamic(texts: Mapping[str, str]) -> dict[str, Value]:
         if key.update is Update.READ_ONLY:
             logger.warning("ignoring a dynamic value: %s cannot be changed while the broker runs", name)
             continue
-        if key.sensitive and name.startswith(LISTENER_PREFIX):
-            logger.warning("ignoring a dynamic value: %s is encrypted by Kafka, which txbroker cannot read; set it in a file", name)
-            continue
         try:
-            values[name] = key.parse(text)
+            values[name] = key.parse(_decoded(text, passwords) if key.sensitive else text)
+        except NotDecoded as error:
+            logger.error("ignoring the dynamic value of %s: %s; set it again", name, error)
+        except Unavailable as error:
+            logger.error("ignoring the dynamic value of %s: %s", name, error)
         except InvalidValue as error:
             logger.warning("ignoring a dynamic value: %s", error)
     return values
+
+
+def _decoded(text: str, passwords: PasswordEncoder | None) -> str:
+    """NotDecoded, Unavailable."""
+    if passwords is None:
+        raise NotDecoded("it is encrypted, and password.encoder.secret is not set")
+    return passwords.decode(text)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from txbroker.config.checks import at_least, one_of, only, principals
+from txbroker.config.checks import at_least, between, one_of, only, principals
 from txbroker.config.keys import Importance, Key, Type, Update
+from txbroker.config.password_encoder import CBC, CIPHERS, FACTORIES, ITERATIONS_MAX
 
 ACL_AUTHORIZER = "kafka.security.authorizer.AclAuthorizer"
 
@@ -156,15 +157,16 @@ KEYS = (
     Key("delegation.token.expiry.check.interval.ms", Type.LONG, 3_600_000, Importance.LOW,
         "Interval at which expired delegation tokens are removed, in milliseconds.", at_least(1), effective=False),
     Key("password.encoder.secret", Type.PASSWORD, None, Importance.MEDIUM,
-        "Secret that encrypts passwords in dynamic configurations.", effective=False),
+        "Secret that encrypts passwords in dynamic configurations; they cannot be set without it. Needs the extra `security`."),
     Key("password.encoder.old.secret", Type.PASSWORD, None, Importance.MEDIUM,
-        "Previous value of password.encoder.secret, while it is being changed.", effective=False),
+        "Previous value of password.encoder.secret: when the broker starts, it encrypts the passwords of its dynamic configuration by the "
+        "new secret."),
     Key("password.encoder.keyfactory.algorithm", Type.STRING, None, Importance.LOW,
-        "Java's secret key factory for encrypted passwords.", effective=False),
-    Key("password.encoder.cipher.algorithm", Type.STRING, "AES/CBC/PKCS5Padding", Importance.LOW,
-        "Cipher for encrypted passwords in dynamic configurations.", effective=False),
+        "Function that makes keys of password.encoder.secret; the default is PBKDF2WithHmacSHA512.", one_of(*FACTORIES)),
+    Key("password.encoder.cipher.algorithm", Type.STRING, CBC, Importance.LOW,
+        "Cipher for passwords in dynamic configurations.", one_of(*CIPHERS)),
     Key("password.encoder.key.length", Type.INT, 128, Importance.LOW,
-        "Key length for encrypted passwords, in bits.", at_least(8), effective=False),
+        "Key length for passwords in dynamic configurations, in bits: 128, 192 or 256.", at_least(8)),
     Key("password.encoder.iterations", Type.INT, 4096, Importance.LOW,
-        "Number of iterations for the key of encrypted passwords.", at_least(1024), effective=False),
+        "Number of iterations for the key of passwords in dynamic configurations.", between(1024, ITERATIONS_MAX)),
 )

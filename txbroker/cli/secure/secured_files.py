@@ -78,6 +78,7 @@ def broker_properties(
         "sasl.enabled.mechanisms": MECHANISM,
         "sasl.mechanism.inter.broker.protocol": MECHANISM,
         f"listener.name.sasl_ssl.{MECHANISM.lower()}.sasl.jaas.config": _jaas(BROKER, passwords[BROKER]),
+        "password.encoder.secret": secrets.token_urlsafe(PASSWORD_BYTES),
         "txbroker.scram.users.file": os.path.join(files, "users"),
         "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
         "super.users": f"User:{ADMIN};User:{BROKER}",
