@@ -94,6 +94,7 @@ EXTENDED = {
     "offline/test_plot.py": "draws pages of graphs",
     "peers/test_hostile_requests.py::test_the_state_of_a_hundred_thousand_partitions_fits_into_a_request_and_not_much_more":
         "a hundred thousand partitions",
+    "security/test_bypass.py::test_a_deliberate_bug_is_found": "tests the property test, by many seeds",
     "service/test_wall_clock_steps.py::test_waits_are_neither_cut_short_nor_stretched": "starts brokers whose clocks jump",
     "simulation/test_ledgers.py::test_each_kind_of_work_is_done": "tests the simulation, by many seeds",
     "simulation/test_simulation.py::test_a_deliberate_bug_is_found_soon": "tests the simulation, by many seeds",

@@ -6,12 +6,12 @@ of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import NamedTuple
 
 from simulation.bugs import cleaner_bugs, controller_bugs, coordinator_bugs, log_bugs, name_bugs, replication_bugs, transaction_bugs
-from simulation.bugs.patching import Patch
+from simulation.bugs.patching import Patch, patched
 
 
 class Bug(NamedTuple):
@@ -28,17 +28,6 @@ BUGS: dict[str, Bug] = {
 }
 
 
-@contextmanager
-def switched_on(name: str) -> Iterator[None]:
+def switched_on(name: str) -> AbstractContextManager[None]:
     """Switch a bug on; none for the empty name. KeyError for an unknown one."""
-    patches = BUGS[name].patches() if name else []
-    before: list[tuple[Any, str, Any]] = []
-    try:
-        for patch in patches:
-            holder = patch.holder
-            before.append((holder, patch.attribute, vars(holder)[patch.attribute]))
-            setattr(holder, patch.attribute, patch.value)
-        yield
-    finally:
-        for owner, attribute, value in reversed(before):
-            setattr(owner, attribute, value)
+    return patched(BUGS[name].patches() if name else [])

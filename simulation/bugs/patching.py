@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 
@@ -19,3 +21,18 @@ class Patch(NamedTuple):
             if self.attribute in vars(holder):
                 return holder
         raise KeyError(self.attribute)
+
+
+@contextmanager
+def patched(patches: Sequence[Patch]) -> Iterator[None]:
+    """While these patches are made."""
+    before: list[tuple[Any, str, Any]] = []
+    try:
+        for patch in patches:
+            holder = patch.holder
+            before.append((holder, patch.attribute, vars(holder)[patch.attribute]))
+            setattr(holder, patch.attribute, patch.value)
+        yield
+    finally:
+        for owner, attribute, value in reversed(before):
+            setattr(owner, attribute, value)

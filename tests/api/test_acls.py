@@ -48,15 +48,15 @@ ADMIN, ALICE, STRANGER = "User:admin", "User:alice", "User:eve"
 
 
 class Guarded(InProcessBroker):
-    """A broker with an authorizer. `principal`: of the connections from now on."""
+    """A broker with an authorizer. `principal` and `peer_host`: of the connections from now on."""
 
     def __init__(self, *overrides: str) -> None:
-        self.principal = ADMIN
+        self.principal, self.peer_host = ADMIN, "127.0.0.1"
         super().__init__(overrides=[*OVERRIDES, *overrides])
 
     def _connect(self) -> tuple[Connection, Any]:
         connection, transport = super()._connect()
-        transport.session.principal = self.principal
+        transport.session.principal, transport.session.peer_host = self.principal, self.peer_host
         return connection, transport
 
     def ask(self, request: Request, version: int, principal: str = ADMIN) -> Any:

@@ -555,7 +555,7 @@ def test_authorized_operations_are_those_of_the_client(broker: Guarded) -> None:
 
 def test_the_configuration_of_a_new_topic_is_hidden_from_a_client_that_may_not_describe_it(broker: Guarded) -> None:
     (topic,) = broker.ask(created("new"), 7, has(AclOperation.DESCRIBE_CONFIGS, TOPIC, "new")).topics
-    assert (topic.error_code, topic.topic_config_error_code, topic.configs) == (0, NO_TOPIC, None)
+    assert (topic.error_code, topic.topic_config_error_code, topic.configs) == (0, NO_TOPIC, [])
     assert (topic.num_partitions, topic.replication_factor) == (-1, -1)
 
 

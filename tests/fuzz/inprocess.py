@@ -49,6 +49,9 @@ class _Transport:
                                number=number)
         self.closed = self.disconnecting = False
 
+    def limit_frames(self, high: int | None, low: int = 8) -> None:
+        pass
+
     def flush(self) -> None:
         pass
 

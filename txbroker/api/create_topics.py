@@ -79,7 +79,7 @@ class CreateTopicsHandler:
                 topic_created(created.name, created.partition_count, created.replication_factor, created.configs, context)
             result = results[topic.name] = self._result(created)
             if not context.may(AclOperation.DESCRIBE_CONFIGS, AclResource.TOPIC, topic.name, logged=False):
-                result.configs, result.num_partitions, result.replication_factor = None, -1, -1
+                result.configs, result.num_partitions, result.replication_factor = [], -1, -1
                 result.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             counts[topic.name] = created.partition_count
 
@@ -147,7 +147,5 @@ def _failure(name: str, error: BrokerError) -> CreatableTopicResult:
         name=name,
         topic_id=NULL_TOPIC_ID,
         error_code=error.code,
-        error_message=error.message,
-        topic_config_error_code=error.code,
-        configs=None,
+        error_message="Authorization failed." if error.code == ErrorCode.TOPIC_AUTHORIZATION_FAILED else error.message,
     )

@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 
 from twisted.internet.defer import Deferred, gatherResults
 
+from txbroker.api.authorization import denial
 from txbroker.api.current_leaders import CurrentLeaders
 from txbroker.api.encoded.response_frame import Frame
 from txbroker.api.produce_response import ACKS_ALL, Outcome, ProduceAnswers, ProduceResponses, failure
@@ -281,14 +282,17 @@ class ProduceHandler:
         return size
 
     def resources(self, request: ProduceRequest, context: RequestContext) -> Sequence[Need]:
-        """WRITE on the transactional id, if a batch is transactional, and on each topic. An unknown id is no topic's."""
+        """WRITE on the transactional id, if a batch is transactional, and on each topic. An unknown id is no topic's.
+
+        TRANSACTIONAL_ID_AUTHORIZATION_FAILED, as in Kafka, for transactional batches without an id.
+        """
         by_id = context.api_version >= TOPIC_ID_VERSION
         names = [self._replicas.topic_name(topic.topic_id) if by_id else topic.name for topic in request.topic_data]
         topics = Need(AclOperation.WRITE, AclResource.TOPIC, names, "topic_data", "responses")
-        if request.transactional_id is None or not any(
-            _is_transactional(data.records) for topic in request.topic_data for data in topic.partition_data
-        ):
+        if not any(_is_transactional(data.records) for topic in request.topic_data for data in topic.partition_data):
             return (topics,)
+        if request.transactional_id is None:
+            raise denial(AclResource.TRANSACTIONAL_ID)
         return Need(AclOperation.WRITE, AclResource.TRANSACTIONAL_ID, (request.transactional_id,)), topics
 
     def failed(self, request: ProduceRequest, context: RequestContext, error: BrokerError) -> ProduceResponse | None:

@@ -1,7 +1,7 @@
 """DescribeUserScramCredentials (key 50, KIP-554): which users have SCRAM credentials.
 
-Kafka's `kafka-configs` asks for them whenever it describes users. As in Kafka a request with `users` null is one for all users, and so is
-its answer when it is denied, which Kafka fails to send.
+Kafka's `kafka-configs` asks for them whenever it describes users. As in Kafka a request with `users` null is one for all users. Kafka does
+not answer such a request if it is denied.
 """
 
 from __future__ import annotations
@@ -55,8 +55,11 @@ class DescribeUserScramCredentialsHandler:
     def failed(
         self, request: DescribeUserScramCredentialsRequest, context: RequestContext, error: BrokerError
     ) -> DescribeUserScramCredentialsResponse:
-        """The error of the request."""
-        return DescribeUserScramCredentialsResponse(throttle_time_ms=0, error_code=error.code, error_message=error.message, results=[])
+        """The error of the request, and as in Kafka for each user, without its name."""
+        result = DescribeUserScramCredentialsResult(user="", error_code=error.code, error_message=error.message, credential_infos=[])
+        return DescribeUserScramCredentialsResponse(
+            throttle_time_ms=0, error_code=error.code, error_message=error.message, results=[result] * len(request.users or ())
+        )
 
 
 def _credentials(properties: Mapping[str, str]) -> list[CredentialInfo]:
