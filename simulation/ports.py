@@ -19,6 +19,7 @@ from simulation.process import Process
 from txbroker.action_queue import ActionQueue
 from txbroker.api.encoded.response_frame import Part
 from txbroker.api.request_context import Session
+from txbroker.client_quotas.connection_rates import ConnectionRates
 from txbroker.errors import StorageError
 from txbroker.log.region import Region
 from txbroker.transport.interfaces import FRAME_BYTES_MIN, FrameProtocol
@@ -79,6 +80,9 @@ class SimulatedPorts:
         self.report_file = report
 
     def change(self, limits: Limits) -> None:
+        """See `Ports`."""
+
+    def limit_rates(self, rates: ConnectionRates) -> None:
         """See `Ports`."""
 
     async def close(self) -> None:

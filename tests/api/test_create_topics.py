@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
+from tests.api.lone_broker import no_client_quotas
 from tests.cluster.brokers import FakeCluster
 from txbroker.api import create_topics
 from txbroker.api.create_topics import CreateTopicsHandler
@@ -27,13 +30,13 @@ class CreateHarness:
         self._cluster.start(1)
         self._image = self._cluster.brokers[1].image
         self._waiting = TopicWaiting(self._image, Purgatory(Clock(), "topics"), self._cluster.admin.is_deleting)
-        self._handler = CreateTopicsHandler(self._cluster.admin, self._waiting, BrokerConfig({}), lambda: None)
+        self._handler = CreateTopicsHandler(self._cluster.admin, self._waiting, BrokerConfig({}), no_client_quotas(), lambda: None)
         self.asked: list[str] = []
         create = self._cluster.admin.create
 
-        def noted(topic: NewTopic, *, validate_only: bool = False) -> Deferred[CreatedTopic]:
+        def noted(topic: NewTopic, **options: Any) -> Deferred[CreatedTopic]:
             self.asked.append(topic.name)
-            return create(topic, validate_only=validate_only)
+            return create(topic, **options)
 
         self._cluster.admin.create = noted  # type: ignore[method-assign]
 

@@ -8,6 +8,7 @@ import pytest
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
+from tests.api.lone_broker import no_client_quotas
 from tests.cluster.brokers import FakeCluster
 from txbroker.api.delete_topics import DeleteTopicsHandler
 from txbroker.api.request_context import RequestContext, Session
@@ -31,7 +32,7 @@ class DeletionHarness:
         admin = self.cluster.admin
         self.waiting = TopicWaiting(self.image, Purgatory(self.clock, "topics"), admin.is_deleting)
         admin.on_deleted(lambda name: self.waiting.changed([name]))
-        self.handler = DeleteTopicsHandler(admin, self.waiting, self.image, lambda: None, lambda: True)
+        self.handler = DeleteTopicsHandler(admin, self.waiting, self.image, no_client_quotas(), lambda: None, lambda: True)
 
     def delete(self, timeout_ms: int = 1000) -> list[DeleteTopicsResponse]:
         """The response, when there is one."""

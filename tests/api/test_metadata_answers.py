@@ -31,7 +31,7 @@ TOPIC_ID = bytes(range(16))
 
 
 class NoCreation:
-    def on_demand(self, names: list[str]) -> None:
+    def on_demand(self, names: list[str], context: Any) -> None:
         return None
 
 

@@ -34,9 +34,9 @@ class CreationHarness:
         self.created: list[str] = []
         create = self.cluster.admin.create
 
-        def noted(topic: NewTopic, *, validate_only: bool = False) -> Deferred[CreatedTopic]:
+        def noted(topic: NewTopic, **options: Any) -> Deferred[CreatedTopic]:
             self.created.append(topic.name)
-            return create(topic, validate_only=validate_only)
+            return create(topic, **options)
 
         self.cluster.admin.create = noted  # type: ignore[method-assign]
         self.waiting = TopicWaiting(self.image, Purgatory(self.clock, "topics"), self.cluster.admin.is_deleting)

@@ -12,6 +12,7 @@ from tests.config.configs import broker_config
 from txbroker.action_queue import ActionQueue
 from txbroker.broker.dynamic import DynamicConfigs
 from txbroker.broker.listening import Listening
+from txbroker.client_quotas.connection_rates import ConnectionRates
 from txbroker.cluster.node_paths import ALL_BROKERS, Entity, broker_entity, topic_entity
 from txbroker.config.listeners import parse_listeners
 from txbroker.security.scram_credentials import ScramCredentials
@@ -20,7 +21,7 @@ from txbroker.security.scram_credentials import ScramCredentials
 def test_which_parts_are_notified_of_which_changes() -> None:
     config = broker_config()
     quotas = no_client_quotas()
-    dynamic = DynamicConfigs(config, quotas, ScramCredentials())
+    dynamic = DynamicConfigs(config, quotas, ConnectionRates(lambda: 0.0), ScramCredentials())
     dynamic(ALL_BROKERS, {"max.connections": "5"})
     reported: list[str] = []
     dynamic.wire(reported.append, lambda: ["t", "u"], lambda: reported.append(f"connections {config.int('max.connections')}"))

@@ -11,6 +11,7 @@ from twisted.internet.task import Clock
 
 from tests.support.fakes.turns import Turns
 from txbroker.broker.dynamic import DynamicConfigs
+from txbroker.client_quotas.connection_rates import ConnectionRates
 from txbroker.client_quotas.quotas import ClientQuotas
 from txbroker.cluster import node_paths
 from txbroker.cluster.broker_ids import create_structure
@@ -40,7 +41,7 @@ def test_a_topic_that_cannot_be_reconfigured_does_not_keep_a_brokers_change_from
         reconfigured.append(topic)
 
     config = BrokerConfig({})
-    dynamic = DynamicConfigs(config, ClientQuotas(Clock(), sample_count=11, sample_s=1), ScramCredentials())
+    dynamic = DynamicConfigs(config, ClientQuotas(Clock(), sample_count=11, sample_s=1), ConnectionRates(lambda: 0.0), ScramCredentials())
     dynamic.wire(reconfigure, lambda: ("bad", "good"), lambda: reconfigured.append("broker"))
     with pytest.raises(KeyError):
         dynamic(node_paths.ALL_BROKERS, {"log.retention.ms": "1000"})

@@ -14,7 +14,7 @@ from tests.cli.commands import run as run_ours
 from tests.support.broker import BrokerProcess
 from tests.support.cache import KAFKA_NEW, KAFKA_OLD
 from tests.support.cluster import Cluster
-from tests.support.java import ToolFailed, command, run
+from tests.support.java import command, run
 from tests.support.kafka import KafkaMember
 from tests.support.raw import RawConnection
 from tests.support.raw_admin import create_topic
@@ -22,6 +22,7 @@ from tests.support.raw_log import batch, fetch_request, produce, produce_request
 from tests.support.records import numbered
 from tests.support.server import Server
 from tests.support.waiting import PATIENCE_S, until
+from txbroker.client_quotas.connection_rates import IP_RATE
 
 RELEASES = pytest.mark.parametrize("release", [KAFKA_OLD, KAFKA_NEW])
 PRODUCE_VERSION, FETCH_VERSION = 8, 11
@@ -96,8 +97,17 @@ def test_quotas_are_set_described_and_removed(start_broker: Callable[..., Server
     assert tool.described("--entity-type", "clients") == []
     assert produced_throttle_ms(server.address, "u", "another") == 0
 
-    with pytest.raises(ToolFailed, match="txbroker does not limit the rate of topic changes"):
-        tool("--alter", *client("c"), "--add-config", "controller_mutation_rate=1")
+    tool("--alter", *client("c"), "--add-config", "controller_mutation_rate=1.5")
+    tool("--alter", "--entity-type", "ips", "--entity-name", "10.0.0.7", "--add-config", "connection_creation_rate=5")
+    tool("--alter", "--entity-type", "ips", "--entity-default", "--add-config", "connection_creation_rate=50")
+    assert tool.described("--entity-type", "clients") == ["client-id 'c': controller_mutation_rate=1.5"]
+    addresses = ["ip '10.0.0.7': connection_creation_rate=5.0", "the default ip: connection_creation_rate=50.0"]
+    assert tool.described("--entity-type", "ips") == addresses
+    ours = run_ours("configs", "--bootstrap-server", server.address, "--describe", "--entity-type", "ips")[0].splitlines()
+    assert sorted(ours) == [f"Quota configs for {line.replace(': ', ' are ', 1)}" for line in addresses]
+    done = run_ours("configs", "--bootstrap-server", server.address, "--alter", "--ip", "10.0.0.7", "--delete-config", IP_RATE)[0]
+    assert done == "Completed updating config for ip 10.0.0.7.\n"
+    assert tool.described("--entity-type", "ips") == addresses[1:]
     tool("--alter", *user("alice"), "--add-config", "SCRAM-SHA-256=[iterations=8192,password=secret]")
     assert tool.described(*user("alice")) == [], "credentials are no quotas"
 

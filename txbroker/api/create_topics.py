@@ -3,7 +3,7 @@
 Behaviour: each topic fails or succeeds alone, but a request for too many partitions in total fails as a whole, as in KRaft. The response is
 sent when the new topics have leaders, at the latest after timeout.ms.
 Version notes: v1 validate only; v4 -1 for the broker's default number of partitions and replicas (KIP-464), accepted in every version;
-v5 returns the resulting configuration (KIP-525); v7 topic ids.
+v5 returns the resulting configuration (KIP-525); v6 a topic above the quota of changes fails (KIP-599); v7 topic ids.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from txbroker.api.admin_log import topic_created
 from txbroker.api.request_context import RequestContext
 from txbroker.api.resources import AclOperation, AclResource, Rights, on_each
 from txbroker.api.topic_waiting import TopicWaiting
+from txbroker.client_quotas.quotas import ClientQuotas
 from txbroker.cluster.topics import PARTITIONS_MAX, CreatedTopic, NewTopic, TopicAdmin
 from txbroker.cluster.tree.operations import together
 from txbroker.config.describe import describe_topic
@@ -33,6 +34,7 @@ from txbroker.wire.messages.create_topics import (
 from txbroker.wire.schema import Request
 
 WRITTEN_TOGETHER_MAX = 100  # topics of a request
+STRICT_QUOTA_VERSION = 6
 
 
 class CreateTopicsHandler:
@@ -47,11 +49,12 @@ class CreateTopicsHandler:
     resources = on_each(AclOperation.CREATE, AclResource.TOPIC, "topics", "topics", "name", instead=AclOperation.CREATE)
 
     def __init__(
-        self, admin: TopicAdmin, waiting: TopicWaiting, config: BrokerConfig, check_controller: Callable[[], None]
+        self, admin: TopicAdmin, waiting: TopicWaiting, config: BrokerConfig, quotas: ClientQuotas, check_controller: Callable[[], None]
     ) -> None:
         self._admin = admin
         self._waiting = waiting
         self._config = config
+        self._quotas = quotas
         self._check_controller = check_controller
 
     def __call__(self, request: CreateTopicsRequest, context: RequestContext) -> Deferred[CreateTopicsResponse]:
@@ -66,12 +69,13 @@ class CreateTopicsHandler:
         named = Counter(topic.name for topic in request.topics)
         results: dict[str, CreatableTopicResult] = {}
         counts: dict[str, int] = {}
+        mutations = self._quotas.mutations(context.principal, context.client_id, strict=context.api_version >= STRICT_QUOTA_VERSION)
 
         async def create(topic: CreatableTopic) -> None:
             try:
                 if named[topic.name] > 1:
                     raise BrokerError(ErrorCode.INVALID_REQUEST, f"Topic '{topic.name}' is in the request more than once.")
-                created = await self._admin.create(_new_topic(topic), validate_only=request.validate_only)
+                created = await self._admin.create(_new_topic(topic), validate_only=request.validate_only, admit=mutations.spend)
             except BrokerError as error:
                 results[topic.name] = _failure(topic.name, error)
                 return
@@ -88,7 +92,7 @@ class CreateTopicsHandler:
         if counts and not request.validate_only and not await self._waiting.ready(counts, request.timeout_ms):
             for name in counts:
                 results[name] = _failure(name, BrokerError(ErrorCode.REQUEST_TIMED_OUT, "The topic was created, but has no leaders yet."))
-        return CreateTopicsResponse(topics=[results[name] for name in named])
+        return CreateTopicsResponse(throttle_time_ms=mutations.throttle_ms(), topics=[results[name] for name in named])
 
     def _result(self, created: CreatedTopic) -> CreatableTopicResult:
         return CreatableTopicResult(

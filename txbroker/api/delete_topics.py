@@ -2,7 +2,8 @@
 
 Behaviour: the deletion is durable as soon as it is in the metadata tree. The response is sent when the topics are removed from the cluster
 image and the controller has finished, so that their names can be used again; at the latest after timeout.ms.
-Version notes: with delete.topic.enable=false the error is TOPIC_DELETION_DISABLED from v3 on, INVALID_REQUEST before.
+Version notes: with delete.topic.enable=false the error is TOPIC_DELETION_DISABLED from v3 on, INVALID_REQUEST before; from v5 on a topic
+above the quota of changes fails (KIP-599).
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from twisted.internet.defer import Deferred
 from txbroker.api.request_context import RequestContext
 from txbroker.api.resources import AclOperation, AclResource, Need, Rights
 from txbroker.api.topic_waiting import TopicWaiting
+from txbroker.client_quotas.mutations import Mutations
+from txbroker.client_quotas.quotas import ClientQuotas
 from txbroker.cluster.image import ClusterImage, TopicImage
 from txbroker.cluster.topics import TopicAdmin
 from txbroker.errors import BrokerError, ErrorCode
@@ -24,6 +27,7 @@ from txbroker.wire.schema import Request
 
 BY_ID_VERSION = 6
 DELETION_DISABLED_VERSION = 3
+STRICT_QUOTA_VERSION = 5
 
 
 class DeleteTopicsHandler:
@@ -37,12 +41,14 @@ class DeleteTopicsHandler:
         admin: TopicAdmin,
         waiting: TopicWaiting,
         image: ClusterImage,
+        quotas: ClientQuotas,
         check_controller: Callable[[], None],
         enabled: Callable[[], bool],
     ) -> None:
         self._admin = admin
         self._waiting = waiting
         self._image = image
+        self._quotas = quotas
         self._check_controller = check_controller
         self._enabled = enabled
 
@@ -52,9 +58,10 @@ class DeleteTopicsHandler:
             by_code = context.api_version >= DELETION_DISABLED_VERSION
             code = ErrorCode.TOPIC_DELETION_DISABLED if by_code else ErrorCode.INVALID_REQUEST
             raise BrokerError(code, "delete.topic.enable is false on this broker")
-        return Deferred.fromCoroutine(self._delete(_wanted(request, context), request.timeout_ms))
+        mutations = self._quotas.mutations(context.principal, context.client_id, strict=context.api_version >= STRICT_QUOTA_VERSION)
+        return Deferred.fromCoroutine(self._delete(_wanted(request, context), request.timeout_ms, mutations))
 
-    async def _delete(self, wanted: list[DeleteTopicState], timeout_ms: int) -> DeleteTopicsResponse:
+    async def _delete(self, wanted: list[DeleteTopicState], timeout_ms: int, mutations: Mutations) -> DeleteTopicsResponse:
         named = Counter((state.name, state.topic_id) for state in wanted)
         results = []
         going: dict[str, tuple[bytes, DeletableTopicResult]] = {}
@@ -64,8 +71,9 @@ class DeleteTopicsHandler:
             try:
                 if named[state.name, state.topic_id] > 1 or (state.name is None) == (state.topic_id == NULL_TOPIC_ID):
                     raise BrokerError(ErrorCode.INVALID_REQUEST, "Name each topic once, either by its name or by its id.")
-                name, topic_id = self._find(state)
-                result.name, result.topic_id = name, topic_id
+                topic = self._find(state)
+                name, topic_id = result.name, result.topic_id = topic.name, topic.topic_id
+                mutations.spend(len(topic.partitions))
                 await self._admin.delete(name)
                 going[name] = topic_id, result
             except BrokerError as error:
@@ -74,9 +82,9 @@ class DeleteTopicsHandler:
         if not gone:
             for _, result in going.values():
                 result.error_code = ErrorCode.REQUEST_TIMED_OUT
-        return DeleteTopicsResponse(responses=results)
+        return DeleteTopicsResponse(throttle_time_ms=mutations.throttle_ms(), responses=results)
 
-    def _find(self, state: DeleteTopicState) -> tuple[str, bytes]:
+    def _find(self, state: DeleteTopicState) -> TopicImage:
         if state.name is None:
             topic = self._image.topic_by_id(state.topic_id)
             if topic is None:
@@ -85,7 +93,7 @@ class DeleteTopicsHandler:
             topic = self._image.topic(state.name)
             if topic is None:
                 raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        return topic.name, topic.topic_id
+        return topic
 
     def resources(self, request: DeleteTopicsRequest, context: RequestContext) -> Sequence[Need]:
         """DELETE on each topic, or on the cluster. An unknown id is no topic's."""

@@ -96,7 +96,7 @@ class MetadataHandler:
             missing = [t.name for t in wanted if t.topic_id == NULL_TOPIC_ID and t.name is not None and image.topic(t.name) is None]
             missing = [name for name in missing if _may_describe(name, context, logged=False)]
             if missing:
-                created = self._creation.on_demand([name for name in missing if _may_create(name, context, logged=False)])
+                created = self._creation.on_demand([name for name in missing if _may_create(name, context, logged=False)], context)
                 if created is not None:
                     denied = {name: ErrorCode.TOPIC_AUTHORIZATION_FAILED for name in missing if not _may_create(name, context, logged=True)}
                     return created.addCallback(lambda failures: self._answer(request, context, {**failures, **denied}))

@@ -12,7 +12,9 @@ from collections.abc import Callable, Iterable, Mapping
 from twisted.internet.defer import Deferred
 
 from txbroker.api.admin_log import topic_created
+from txbroker.api.request_context import RequestContext
 from txbroker.api.topic_waiting import TopicWaiting
+from txbroker.client_quotas.mutations import UNLIMITED, Mutations
 from txbroker.cluster.topics import NewTopic, TopicAdmin
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.names import INTERNAL_TOPICS
@@ -36,26 +38,36 @@ class _Creation:
 
 
 class TopicCreation:
-    """Creates missing topics. `enabled`: the value of auto.create.topics.enable; `internal_topic`: how an internal topic is created."""
+    """Creates missing topics. `enabled`: the value of auto.create.topics.enable; `internal_topic`: how an internal topic is created.
+
+    `mutations`: the quota of changes under which a creation for a request counts. It delays no creation, as in Kafka.
+    """
 
     def __init__(
-        self, admin: TopicAdmin, waiting: TopicWaiting, *, enabled: Callable[[], bool], internal_topic: Callable[[str], NewTopic]
+        self,
+        admin: TopicAdmin,
+        waiting: TopicWaiting,
+        *,
+        enabled: Callable[[], bool],
+        internal_topic: Callable[[str], NewTopic],
+        mutations: Callable[[RequestContext], Mutations] = lambda context: UNLIMITED,
     ) -> None:
         self._admin = admin
         self._waiting = waiting
         self._enabled = enabled
         self._internal_topic = internal_topic
+        self._mutations = mutations
         self._creations: dict[str, _Creation] = {}
         self._logged: dict[str, str] = {}  # why topics cannot be created, as logged last
 
-    def on_demand(self, names: Iterable[str]) -> Deferred[Mapping[str, ErrorCode]] | None:
+    def on_demand(self, names: Iterable[str], context: RequestContext) -> Deferred[Mapping[str, ErrorCode]] | None:
         """Create topics that a client has requested. None if that is not allowed.
 
         Fires when they have leaders, at the latest after WAIT_MS, with those that cannot be created and their errors.
         """
         if not self._enabled():
             return None
-        creations = self._begin(names)
+        creations = self._begin(names, self._mutations(context))
 
         def failures(_: bool) -> Mapping[str, ErrorCode]:
             return {name: creation.error.code for name, creation in creations.items() if creation.error is not None}
@@ -64,7 +76,7 @@ class TopicCreation:
 
     def internal(self, name: str) -> Deferred[None]:
         """Create an internal topic; fails with BrokerError when it cannot be created, or has no leaders after WAIT_MS."""
-        creations = self._begin([name])
+        creations = self._begin([name], UNLIMITED)
 
         def check(ready: bool) -> None:
             for creation in creations.values():
@@ -75,7 +87,7 @@ class TopicCreation:
 
         return self._ready(creations).addCallback(check)
 
-    def _begin(self, names: Iterable[str]) -> dict[str, _Creation]:
+    def _begin(self, names: Iterable[str], mutations: Mutations) -> dict[str, _Creation]:
         """The creations of these topics, of those that are in progress and new ones, as far as CREATIONS_MAX allows."""
         wanted: dict[str, _Creation] = {}
         new: dict[str, _Creation] = {}
@@ -87,14 +99,15 @@ class TopicCreation:
                 creation = new[name] = self._creations[name] = _Creation()
             wanted[name] = creation
         if new:
-            Deferred.fromCoroutine(self._create(new)).addErrback(lambda failure: log.error("internal error: %s", failure.getTraceback()))
+            made = Deferred.fromCoroutine(self._create(new, mutations))
+            made.addErrback(lambda failure: log.error("internal error: %s", failure.getTraceback()))
         return wanted
 
-    async def _create(self, new: Mapping[str, _Creation]) -> None:
+    async def _create(self, new: Mapping[str, _Creation], mutations: Mutations) -> None:
         try:
             for name, creation in new.items():
                 try:
-                    creation.partition_count = await self._make(self._new_topic(name))
+                    creation.partition_count = await self._make(self._new_topic(name), mutations)
                 except BrokerError as error:
                     self._log_failure(name, str(error))
                     creation.error = error
@@ -117,10 +130,10 @@ class TopicCreation:
     def _new_topic(self, name: str) -> NewTopic:
         return self._internal_topic(name) if name in INTERNAL_TOPICS else NewTopic(name=name)
 
-    async def _make(self, topic: NewTopic) -> int:
+    async def _make(self, topic: NewTopic, mutations: Mutations) -> int:
         """The number of partitions to wait for."""
         try:
-            created = await self._admin.create(topic)
+            created = await self._admin.create(topic, admit=mutations.spend)
         except BrokerError as error:
             if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from ssl import SSLContext
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -12,6 +13,7 @@ from twisted.internet.defer import Deferred
 from txbroker.action_queue import ActionQueue
 from txbroker.api.endpoints import Endpoints
 from txbroker.api.registry import Registry
+from txbroker.api.request_context import RequestContext
 from txbroker.broker import first_topics
 from txbroker.broker.access import Access
 from txbroker.broker.connections import Connections
@@ -26,6 +28,7 @@ from txbroker.broker.own_login import own_login
 from txbroker.broker.replica_components import ReplicaComponents
 from txbroker.broker.replication import leader_quota
 from txbroker.broker.topic_components import TopicComponents
+from txbroker.client_quotas.mutations import UNLIMITED, Mutations
 from txbroker.client_quotas.quotas import ClientQuotas
 from txbroker.clock import Clock
 from txbroker.cluster.config_store import ConfigAdmin, ConfigWatcher
@@ -107,7 +110,9 @@ class Components:
         coordinators = self._coordinators = CoordinatorComponents(
             environment, config, broker_id, tree, image, replicas.replicas, connections, inter_broker, waiting.produce
         )
-        topics = self._topics = TopicComponents(environment, config, tree, image, waiting.topics, self.suspected)
+        topics = self._topics = TopicComponents(
+            environment, config, tree, image, waiting.topics, self.suspected, partial(self._mutations, quotas)
+        )
         logs = self._logs = LogComponents(environment, config, directories, replicas.replicas)
         wiring.wire(
             replicas.replicas, coordinators.groups, coordinators.transactions, replicas.sessions, replicas.isr_requests, replicas.fetchers
@@ -267,6 +272,11 @@ class Components:
             logins=logins,
             tls=listening.tls,
         )
+
+    def _mutations(self, quotas: ClientQuotas, context: RequestContext) -> Mutations:
+        """The quota under which a topic is created for a Metadata request: the controller's, as in Kafka."""
+        is_controller = self.image.controller_id == self._identity.broker_id
+        return quotas.mutations(context.principal, context.client_id, strict=False) if is_controller else UNLIMITED
 
     def _own_controller(self) -> Controller:
         if self._controller is None:

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
+from txbroker.client_quotas.connection_rates import ConnectionRates
 from txbroker.client_quotas.quotas import ClientQuotas
 from txbroker.cluster import node_paths
 from txbroker.cluster.config_store import ConfigAdmin
@@ -48,9 +49,12 @@ def _is_secret(name: str) -> bool:
 class DynamicConfigs:
     """The observer of a ConfigWatcher, and the owner of `BrokerConfig`'s dynamic part."""
 
-    def __init__(self, config: BrokerConfig, quotas: ClientQuotas, credentials: ScramCredentials) -> None:
+    def __init__(
+        self, config: BrokerConfig, quotas: ClientQuotas, rates: ConnectionRates, credentials: ScramCredentials
+    ) -> None:
         self._config = config
         self._quotas = quotas
+        self._rates = rates
         self._credentials = credentials
         self._broker: Mapping[str, str] = {}
         self._default: Mapping[str, str] = {}
@@ -74,7 +78,10 @@ class DynamicConfigs:
         if entity.type == node_paths.TOPIC_TYPE:
             self._reconfigure(entity.name)
             return
-        if entity.type in (node_paths.CLIENT_TYPE, node_paths.USER_TYPE):
+        if entity.type == node_paths.IP_TYPE:
+            self._rates.configure(entity, properties)
+            return
+        if entity.type in node_paths.QUOTA_TYPES:
             self._quotas.configure(entity, properties)
             self._credentials.configure(entity, properties)
             return

@@ -158,9 +158,11 @@ def build_registry(parts: HandlerDependencies, clock: Callable[[], float] | None
         ListGroupsHandler(p.coordinator),
         DescribeGroupsHandler(p.coordinator),
         DeleteGroupsHandler(p.coordinator),
-        CreateTopicsHandler(p.topic_admin, p.waiting, p.config, check_controller),
-        DeleteTopicsHandler(p.topic_admin, p.waiting, p.image, check_controller, lambda: p.config.boolean("delete.topic.enable")),
-        CreatePartitionsHandler(p.topic_admin, p.waiting, check_controller),
+        CreateTopicsHandler(p.topic_admin, p.waiting, p.config, p.quotas, check_controller),
+        DeleteTopicsHandler(
+            p.topic_admin, p.waiting, p.image, p.quotas, check_controller, lambda: p.config.boolean("delete.topic.enable")
+        ),
+        CreatePartitionsHandler(p.topic_admin, p.waiting, p.quotas, check_controller),
         DeleteRecordsHandler(p.replicas, p.deletes),
         DescribeConfigsHandler(resources, p.config_admin, p.config, operations),
         AlterConfigsHandler(resources, p.config_admin, p.config, operations, p.random_bytes),

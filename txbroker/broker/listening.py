@@ -12,6 +12,7 @@ from txbroker.action_queue import ActionQueue
 from txbroker.broker import settings
 from txbroker.broker.environment import Environment
 from txbroker.broker.tls_listeners import TlsListeners
+from txbroker.client_quotas.connection_rates import ConnectionRates
 from txbroker.cluster.node_data import RegisteredEndpoint
 from txbroker.config.listeners import Listener as ConfiguredListener
 from txbroker.config.listeners import Listeners
@@ -33,6 +34,13 @@ class Listening:
         make = environment.ports or SocketPorts
         self.tls = TlsListeners(config, listeners, environment.reactor, environment.in_worker, environment.now_ms)
         self.ports: Ports = make(environment.reactor, settings.limits(config), environment.in_worker, actions)
+        self.rates = ConnectionRates(
+            environment.reactor.seconds,
+            sample_count=config.int("quota.window.num"),
+            sample_s=config.int("quota.window.size.seconds"),
+        )
+        self._limit_rates()
+        self.ports.limit_rates(self.rates)
         self.bound: dict[str, tuple[str, int]] = {}  # listener name -> host and actual port
 
     def check(self) -> None:
@@ -62,7 +70,13 @@ class Listening:
     def reconfigure(self) -> None:
         """Apply the current limits of connections, and the keys of TLS."""
         self.ports.change(settings.limits(self._config))
+        self._limit_rates()
         self.tls.refresh()
+
+    def _limit_rates(self) -> None:
+        names = [listener.name for listener in self._listeners.bound]
+        protected = self._listeners.inter_broker if len(names) > 1 else None
+        self.rates.limit(self._config.int("max.connection.creation.rate"), settings.creation_rates(self._config, names), protected)
 
     async def close(self) -> None:
         """Close the ports, send the last responses, and close the connections."""

@@ -187,13 +187,16 @@ class Broker:
         self.broker_id = identity.broker_id
 
         quotas = ClientQuotas(
-            environment.reactor, sample_count=config.int("quota.window.num"), sample_s=config.int("quota.window.size.seconds")
+            environment.reactor,
+            sample_count=config.int("quota.window.num"),
+            sample_s=config.int("quota.window.size.seconds"),
+            burst_s=config.int("controller.quota.window.num") * config.int("controller.quota.window.size.seconds"),
         )
         sasl = SaslListeners(config, environment, self._listeners.bound)
         users = UsersFile(config, environment, sasl.credentials)
         self._on_stop("the file of users", users.stop)
         users.start()
-        dynamic = DynamicConfigs(config, quotas, sasl.credentials)
+        dynamic = DynamicConfigs(config, quotas, listening.rates, sasl.credentials)
         configs = ConfigWatcher(tree, identity.broker_id, dynamic, environment.reactor, environment.random.random)
         await configs.start()
         await encrypt_again(config, ConfigAdmin(tree), identity.broker_id, environment.random_bytes)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 
 from txbroker.cluster.controller.leader_balance import BalanceSettings
+from txbroker.config.listener_keys import CREATION_RATE, listener_prefix
 from txbroker.config.listeners import connections_per_ip_overrides
 from txbroker.config.resolve import BrokerConfig
 from txbroker.config.topics import TopicSettings
@@ -98,6 +100,12 @@ def limits(config: BrokerConfig) -> Limits:
         send_buffer_bytes=config.int("socket.send.buffer.bytes"),
         receive_buffer_bytes=_receive_buffer(config),
     )
+
+
+def creation_rates(config: BrokerConfig, listeners: Iterable[str]) -> dict[str, int]:
+    """max.connection.creation.rate of the listeners that have one of their own."""
+    found = {name: config.prefixed(listener_prefix(name) + CREATION_RATE) for name in listeners}
+    return {name: rate for name, rate in found.items() if isinstance(rate, int)}
 
 
 def _queued_bytes(config: BrokerConfig) -> int:

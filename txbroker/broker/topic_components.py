@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from txbroker.api.request_context import RequestContext
 from txbroker.api.topic_creation import TopicCreation
 from txbroker.api.topic_waiting import TopicWaiting
 from txbroker.broker import internal_topics
 from txbroker.broker.environment import Environment
+from txbroker.client_quotas.mutations import Mutations
 from txbroker.cluster.image import ClusterImage, ImageChanges
 from txbroker.cluster.topics import TopicAdmin
 from txbroker.cluster.tree.interface import Tree
@@ -27,8 +29,10 @@ class TopicComponents:
         image: ClusterImage,
         purgatory: Purgatory,
         suspected: Callable[[], Mapping[int, int]],
+        mutations: Callable[[RequestContext], Mutations],
     ) -> None:
-        """`purgatory`: where requests wait for topics. `suspected`: the broker epochs of the brokers that are probably gone."""
+        """`purgatory`: where requests wait for topics. `suspected`: the broker epochs of the brokers that are probably gone.
+        `mutations`: see `TopicCreation`."""
         self.admin = TopicAdmin(
             tree,
             brokers=lambda: {broker.id: broker.rack for broker in image.brokers.values()},
@@ -46,6 +50,7 @@ class TopicComponents:
             self.waiting,
             enabled=lambda: config.boolean("auto.create.topics.enable"),
             internal_topic=lambda name: internal_topics.new_internal_topic(config, name),
+            mutations=mutations,
         )
 
     def observers(self, changes: ImageChanges) -> list[Callable[[], object]]:

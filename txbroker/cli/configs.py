@@ -80,12 +80,12 @@ def add_parser(subparsers: Any) -> None:
     actions = parser.add_mutually_exclusive_group(required=True)
     actions.add_argument("--describe", dest="action", action="store_const", const="describe", help="describe the dynamic configurations")
     actions.add_argument("--alter", dest="action", action="store_const", const="alter", help="alter dynamic configurations")
-    type_help = "topics, brokers, users or clients (both for a client id of a user); or others, if the broker has them"
+    type_help = "topics, brokers, users or clients (both for a client id of a user), or ips; or others, if the broker has them"
     types = (*KINDS, *quota_configs.TYPES)
     parser.add_argument("--entity-type", action="append", choices=types, metavar="TYPE", help=type_help)
-    name_help = "the name of a topic, a user or a client id, or the id of a broker"
+    name_help = "the name of a topic, a user or a client id, the id of a broker, or an address"
     parser.add_argument("--entity-name", dest="entity_names", action="append", metavar="NAME", help=name_help)
-    default_help = "the defaults of all brokers, users or client ids"
+    default_help = "the defaults of all brokers, users, client ids or addresses"
     parser.add_argument("--entity-default", dest="entity_names", action="append_const", const=None, help=default_help)
     parser.add_argument("--topic", metavar="NAME", help="short for --entity-type topics --entity-name NAME")
     parser.add_argument("--broker", metavar="ID", help="short for --entity-type brokers --entity-name ID")
@@ -93,6 +93,8 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--client", metavar="ID", help="short for --entity-type clients --entity-name ID")
     parser.add_argument("--user-defaults", action="store_true", help="short for --entity-type users --entity-default")
     parser.add_argument("--client-defaults", action="store_true", help="short for --entity-type clients --entity-default")
+    parser.add_argument("--ip", metavar="ADDRESS", help="short for --entity-type ips --entity-name ADDRESS")
+    parser.add_argument("--ip-defaults", action="store_true", help="short for --entity-type ips --entity-default")
     parser.add_argument("--broker-defaults", action="store_true", help="short for --entity-type brokers --entity-default")
     parser.add_argument("--all", action="store_true", help="with --describe: all configurations, also those that are not set dynamically")
     add_help = "with --alter: the configurations to set; a value with commas: key=[a,b]"

@@ -1,4 +1,4 @@
-"""Quotas of users and client ids, as `txbroker configs` describes and alters them."""
+"""Quotas of users, client ids and addresses, as `txbroker configs` describes and alters them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from txbroker.console.failures import BadUsage, broker_error
 from txbroker.errors import ErrorCode
 
 # The types of entities in flags, in requests, and in Kafka's sentences.
-TYPES = {"users": ("user", "user-principal"), "clients": ("client-id", "client-id")}
+TYPES = {"users": ("user", "user-principal"), "clients": ("client-id", "client-id"), "ips": ("ip", "ip")}
 EXACT, DEFAULT, ANY = 0, 1, 2
 
 
 class Part(NamedTuple):
-    """A user or a client id: its type as in flags, and its name; None for the default, "" for each of them."""
+    """A user, a client id or an address: its type as in flags, and its name; None for the default, "" for each of them."""
 
     kind: str
     name: str | None
@@ -29,25 +29,27 @@ class Part(NamedTuple):
 
 
 def parts(arguments: argparse.Namespace) -> list[Part]:
-    """What the flags name, if they name users or client ids; BadUsage."""
-    short = [("users", arguments.user), ("clients", arguments.client)]
+    """What the flags name, if they name users, client ids or addresses; BadUsage."""
+    short = [("users", arguments.user), ("clients", arguments.client), ("ips", arguments.ip)]
     found = [Part(kind, name) for kind, name in short if name is not None]
     found += [Part(kind, None) for kind in TYPES if getattr(arguments, f"{kind[:-1]}_defaults")]
     types, names = arguments.entity_type or [], arguments.entity_names or []
     if not found and not set(types) & TYPES.keys():
         return []
     if not set(types) <= TYPES.keys() or arguments.topic or arguments.broker or arguments.broker_defaults:
-        raise BadUsage("users and clients cannot be combined with topics, brokers or other entities")
+        raise BadUsage("users, clients and ips cannot be combined with topics, brokers or other entities")
     if len(names) > len(types):
         raise BadUsage("each --entity-name and --entity-default needs an --entity-type")
-    if "" in names or "" in (arguments.user, arguments.client):
+    if "" in names or "" in (arguments.user, arguments.client, arguments.ip):
         raise BadUsage("--entity-name must not be empty; use --entity-default for the default")
     named: list[str | None] = [*names, *[""] * (len(types) - len(names))]
     found += [Part(kind, name) for kind, name in zip(types, named, strict=True)]
     if len({part.kind for part in found}) < len(found):
-        raise BadUsage("name at most one user and one client id")
+        raise BadUsage("name at most one user and one client id, or one address")
+    if len(found) > 1 and any(part.kind == "ips" for part in found):
+        raise BadUsage("--entity-type ips cannot be combined with users and clients")
     if arguments.all:
-        raise BadUsage("--all is not valid for users and clients: their quotas are all shown")
+        raise BadUsage("--all is not valid for users, clients and ips: their quotas are all shown")
     if arguments.action == "alter" and any(part.match == ANY for part in found):
         raise BadUsage("--alter needs --entity-name or --entity-default for each --entity-type")
     return sorted(found, key=lambda part: list(TYPES).index(part.kind))

@@ -1,7 +1,7 @@
-"""What client quotas are configured for: users, client ids, and pairs of both, each of them named or the default.
+"""What client quotas are configured for: users, client ids, and pairs of both, or addresses, each of them named or the default.
 
-Their nodes are Kafka's: `/config/users/U`, `/config/users/U/clients/C`, `/config/clients/C`, with percent-encoded names (Kafka's Sanitizer)
-or `<default>`, which no encoded name can be.
+Their nodes are Kafka's: `/config/users/U`, `/config/users/U/clients/C`, `/config/clients/C`, `/config/ips/A`, with percent-encoded names
+(Kafka's Sanitizer) or `<default>`, which no encoded name can be.
 """
 
 from __future__ import annotations
@@ -10,21 +10,24 @@ from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import quote, unquote_plus
 
-from txbroker.cluster.node_paths import CLIENT_TYPE, DEFAULT_NAME, USER_TYPE, Entity
+from txbroker.cluster.node_paths import CLIENT_TYPE, DEFAULT_NAME, IP_TYPE, USER_TYPE, Entity
 
 # Longer names have no quotas of their own. Clients whose names begin with the same characters share a rate.
 NAME_LENGTH_MAX = 256
 
 
 class QuotaEntity(NamedTuple):
-    """A user, a client id, or both; encoded, `DEFAULT_NAME` for the default, None for what it does not have."""
+    """A user, a client id, or both, or an address; encoded, `DEFAULT_NAME` for the default, None for what it does not have."""
 
     user: str | None
     client_id: str | None
+    ip: str | None = None
 
     @property
     def node(self) -> Entity:
         """The entity in the metadata tree."""
+        if self.ip is not None:
+            return Entity(IP_TYPE, self.ip)
         if self.user is None:
             return Entity(CLIENT_TYPE, self.client_id or DEFAULT_NAME)
         return Entity(USER_TYPE, self.user if self.client_id is None else f"{self.user}/{CLIENT_TYPE}/{self.client_id}")
@@ -34,6 +37,8 @@ def entity_of(node: Entity) -> QuotaEntity | None:
     """The quota entity of a node; None for another node."""
     if node.type == CLIENT_TYPE:
         return QuotaEntity(None, node.name)
+    if node.type == IP_TYPE:
+        return QuotaEntity(None, None, node.name)
     if node.type != USER_TYPE:
         return None
     names = node.name.split("/")
@@ -54,7 +59,7 @@ def sanitized(name: str) -> str:
 
 
 def decoded(name: str) -> str | None:
-    """The user or client id; None for the default."""
+    """The user, client id or address; None for the default."""
     return None if name == DEFAULT_NAME else unquote_plus(name)
 
 

@@ -23,6 +23,8 @@ from txbroker.cluster.node_paths import (
     ALL_BROKERS,
     BROKER_TYPE,
     CLIENT_TYPE,
+    IP_TYPE,
+    QUOTA_TYPES,
     TOPIC_TYPE,
     USER_TYPE,
     Entity,
@@ -82,14 +84,14 @@ async def read_config(tree: Tree, entity: Entity) -> tuple[dict[str, str], Stat 
 
 
 async def client_entities(tree: Tree) -> list[Entity]:
-    """All client ids, users, and client ids of users that have a node."""
-    clients, users = await found([tree.children(f"/config/{kind}") for kind in (CLIENT_TYPE, USER_TYPE)])
+    """All client ids, users, client ids of users, and addresses that have a node."""
+    clients, users, ips = await found([tree.children(f"/config/{kind}") for kind in QUOTA_TYPES])
     of_users = await found([tree.children(f"{Entity(USER_TYPE, user).path}/{CLIENT_TYPE}") for user in users or ()])
     entities = [Entity(CLIENT_TYPE, name) for name in clients or ()]
     for user, names in zip(users or (), of_users, strict=True):
         entities.append(Entity(USER_TYPE, user))
         entities.extend(Entity(USER_TYPE, f"{user}/{CLIENT_TYPE}/{name}") for name in names or ())
-    return entities
+    return entities + [Entity(IP_TYPE, name) for name in ips or ()]
 
 
 class ConfigAdmin:
@@ -110,7 +112,7 @@ class ConfigAdmin:
         return for_admin(self._change(entity, compute))
 
     def clients(self) -> Deferred[dict[Entity, dict[str, str]]]:
-        """The configurations of all client ids, users, and client ids of users."""
+        """The configurations of all client ids, users, client ids of users, and addresses."""
         return for_admin(self._clients())
 
     async def _read(self, entity: Entity) -> dict[str, str]:
@@ -126,11 +128,11 @@ class ConfigAdmin:
         while True:
             before, stat = await read_config(self._tree, entity)
             after = dict(compute(before))
-            if stat is None and not after and entity.type in (CLIENT_TYPE, USER_TYPE):
+            if stat is None and not after and entity.type in QUOTA_TYPES:
                 return after  # nothing was there to be removed
             data = encoded_config(after)
             ops: list[Op] = [Set(entity.path, data, stat.version)] if stat is not None else await self._creation(entity, data)
-            if stat is not None and not (after or stat.children_count) and entity.type in (CLIENT_TYPE, USER_TYPE):
+            if stat is not None and not (after or stat.children_count) and entity.type in QUOTA_TYPES:
                 ops = [Delete(entity.path, stat.version)]  # there may be many of them
             try:
                 await written(self._tree.multi([*ops, change]), self._tree, partial(self._has, entity, after))
@@ -207,7 +209,7 @@ class ConfigWatcher:
         return for_admin(self._notify(topic_entity(name)))
 
     def reread_client(self, entity: Entity) -> Deferred[None]:
-        """The same for a user or client."""
+        """The same for a user, client or address."""
         return for_admin(self._notify(entity))
 
     def forget_topic(self, name: str) -> None:
@@ -310,7 +312,7 @@ class ConfigWatcher:
             self._observer(entity, self._topics[entity.name])
         elif entity.type == BROKER_TYPE and entity in self._own:
             self._observer(entity, await self._config(entity))
-        elif entity.type in (CLIENT_TYPE, USER_TYPE):
+        elif entity.type in QUOTA_TYPES:
             config = await self._config(entity)
             (self._clients.add if config else self._clients.discard)(entity)
             self._observer(entity, config)

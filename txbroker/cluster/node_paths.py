@@ -70,6 +70,8 @@ TOPIC_TYPE = "topics"
 BROKER_TYPE = "brokers"
 CLIENT_TYPE = "clients"  # client ids; those of one user are below it: `/config/users/U/clients/C`
 USER_TYPE = "users"
+IP_TYPE = "ips"  # addresses of clients
+QUOTA_TYPES = (CLIENT_TYPE, USER_TYPE, IP_TYPE)  # what client quotas are configured for
 ALL_BROKERS = Entity(BROKER_TYPE, DEFAULT_NAME)
 
 

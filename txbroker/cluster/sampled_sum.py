@@ -26,6 +26,12 @@ class SampledSum:
             samples.append([now_s, 0.0])
         samples[-1][1] += amount
 
+    def measure_window(self, now_s: float) -> tuple[float, float]:
+        """The sum of the samples that still count, and the seconds over which they are averaged: a new rate has a whole window, too."""
+        total, age_s = self.measure(now_s)
+        missing = self._sample_count - 1 - age_s // self._sample_s
+        return total, max(age_s + max(missing, 0) * self._sample_s, self._sample_s)
+
     def measure(self, now_s: float) -> tuple[float, float]:
         """The sum of the samples that still count, and the age of the oldest in seconds; 0.0 for both without any."""
         samples = self._samples

@@ -23,6 +23,11 @@ FROM_DEFAULT = -1
 PARTITIONS_MAX = 10_000  # created by one request: KRaft's ReplicationControlManager has the same limit
 
 Assignments = Sequence[tuple[int, Sequence[int]]]  # partition and its brokers
+Admit = Callable[[int], None]  # called with the number of partitions that are about to be written; BrokerError if they must not be
+
+
+def _always(count: int) -> None:
+    pass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,13 +81,13 @@ class TopicAdmin:
         self._deleting: set[str] = set()
         self._deleted: Callable[[str], None] = lambda name: None
 
-    def create(self, topic: NewTopic, *, validate_only: bool = False) -> Deferred[CreatedTopic]:
+    def create(self, topic: NewTopic, *, validate_only: bool = False, admit: Admit = _always) -> Deferred[CreatedTopic]:
         """Write the topic and its configuration; with `validate_only` only return what would be written.
 
         INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS, INVALID_REQUEST, INVALID_CONFIG, INVALID_PARTITIONS, POLICY_VIOLATION,
         INVALID_REPLICATION_FACTOR, INVALID_REPLICATION_ASSIGNMENT.
         """
-        return for_admin(self._create(topic, validate_only))
+        return for_admin(self._create(topic, validate_only, admit))
 
     def delete(self, name: str) -> Deferred[None]:
         """Request the deletion of a topic durably; idempotent. UNKNOWN_TOPIC_OR_PARTITION."""
@@ -101,7 +106,13 @@ class TopicAdmin:
         return Deferred.fromCoroutine(self._watch_deletions())
 
     def create_partitions(
-        self, name: str, count: int, assignments: Sequence[Sequence[int]] | None = None, *, validate_only: bool = False
+        self,
+        name: str,
+        count: int,
+        assignments: Sequence[Sequence[int]] | None = None,
+        *,
+        validate_only: bool = False,
+        admit: Admit = _always,
     ) -> Deferred[None]:
         """Enlarge a topic to `count` partitions. `assignments`: the replicas of each new partition; None: the broker chooses.
 
@@ -109,9 +120,9 @@ class TopicAdmin:
         INVALID_REQUEST (an internal topic),
         POLICY_VIOLATION, INVALID_REPLICATION_ASSIGNMENT, INVALID_REPLICATION_FACTOR.
         """
-        return for_admin(self._create_partitions(name, count, assignments, validate_only))
+        return for_admin(self._create_partitions(name, count, assignments, validate_only, admit))
 
-    async def _create(self, topic: NewTopic, validate_only: bool) -> CreatedTopic:
+    async def _create(self, topic: NewTopic, validate_only: bool, admit: Admit) -> CreatedTopic:
         check_topic_name(topic.name)
         await self._check_is_new(topic.name)
         placed = self._placement(topic)
@@ -121,6 +132,7 @@ class TopicAdmin:
         await self._check_no_collision(topic.name)
         topic_id = NULL_TOPIC_ID if validate_only else new_topic_id(self._random_bytes)
         if not validate_only:
+            admit(len(placed))
             await self._write_new(topic.name, config_data, _assignment(topic_id, placed))
         return CreatedTopic(
             name=topic.name,
@@ -237,7 +249,9 @@ class TopicAdmin:
             self._deleting.discard(name)
             self._deleted(name)
 
-    async def _create_partitions(self, name: str, count: int, assignments: Sequence[Sequence[int]] | None, validate_only: bool) -> None:
+    async def _create_partitions(
+        self, name: str, count: int, assignments: Sequence[Sequence[int]] | None, validate_only: bool, admit: Admit
+    ) -> None:
         if name in INTERNAL_TOPICS:
             message = f"Topic '{name}' must keep its partitions: their number says where the state of a group or transactional id is."
             raise BrokerError(ErrorCode.INVALID_REQUEST, message)
@@ -252,6 +266,8 @@ class TopicAdmin:
             added = self._added_partitions(before, count, assignments)
             if validate_only:
                 return
+            admit(len(added))
+            admit = _always  # of a repetition
             after = before.with_partitions({partition: ReplicaAssignment(replicas) for partition, replicas in added.items()})
             try:
                 write = self._tree.set(node_paths.topic(name), after.encode(), stat.version)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from txbroker.config.broker_keys import BROKER_KEYS
 from txbroker.config.keys import InvalidValue, Key, Type, Update, split_list
-from txbroker.config.listener_keys import LISTENER_PREFIX, known_key, listener_base
+from txbroker.config.listener_keys import CREATION_RATE, LISTENER_PREFIX, known_key, listener_base
 from txbroker.config.load import broker_problem
 from txbroker.config.password_encoder import RandomBytes, Unavailable
 from txbroker.config.resolve import BrokerConfig
@@ -198,7 +198,7 @@ def _check_broker_configs(config: BrokerConfig, values: Mapping[str, str], chang
 
 def _check_key(name: str, key: Key | None, *, per_broker: bool) -> None:
     """Whether it can be changed at all, whatever its value is."""
-    if name.startswith(_SECURITY_PREFIXES):
+    if name.startswith(_SECURITY_PREFIXES) and listener_base(name) != CREATION_RATE:
         _check_security_key(name, key)
     if key is None:
         return

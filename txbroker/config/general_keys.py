@@ -35,9 +35,10 @@ KEYS = (
     Key("quota.window.size.seconds", Type.INT, 1, Importance.LOW,
         "Length of each sample for client quotas, in seconds.", at_least(1)),
     Key("controller.quota.window.num", Type.INT, 11, Importance.LOW,
-        "Number of samples for the quota of topic and partition changes.", at_least(1), effective=False),
+        "Number of samples for the quota of topic and partition changes; with the length of each, it limits how much of an unused rate "
+        "can be used at once.", at_least(1)),
     Key("controller.quota.window.size.seconds", Type.INT, 1, Importance.LOW,
-        "Length of each sample for the quota of topic and partition changes, in seconds.", at_least(1), effective=False),
+        "Length of each sample for the quota of topic and partition changes, in seconds.", at_least(1)),
     Key("metric.reporters", Type.LIST, (), Importance.LOW,
         "Classes that report metrics.", update=Update.CLUSTER_WIDE, effective=False),
     Key("metrics.num.samples", Type.INT, 2, Importance.LOW,

@@ -11,9 +11,10 @@ from txbroker.config.broker_keys import BROKER_KEYS
 from txbroker.config.keys import Key
 
 LISTENER_PREFIX = "listener.name."
+CREATION_RATE = "max.connection.creation.rate"
 
 # Keys that a listener can have for itself.
-_FAMILIES = ("ssl.", "sasl.", "principal.builder.", "connections.max.reauth.ms")
+_FAMILIES = ("ssl.", "sasl.", "principal.builder.", "connections.max.reauth.ms", CREATION_RATE)
 
 
 def listener_prefix(listener: str) -> str:

@@ -43,6 +43,8 @@ def refusals(sources: MetricSources) -> Iterator[Piece]:
     counts: dict[str, int] = {
         "max_connections": quotas.waits_for_connections,
         "max_connections_per_ip": quotas.refused,
+        "connection_creation_rate": quotas.rates.throttled if quotas.rates else 0,
+        "max_connection_creation_rate": quotas.rates.delayed if quotas.rates else 0,
         "no_descriptors": quotas.waits_for_descriptors,
         **{kind: registry.quotas.throttled[kind] if registry.quotas else 0 for kind in KINDS},
         "request_memory": hub.buffers.waits,

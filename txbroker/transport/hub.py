@@ -16,6 +16,7 @@ from txbroker.transport.limits import Limits
 from txbroker.transport.poller import Poller
 from txbroker.transport.quotas import ConnectionQuotas, Descriptors
 from txbroker.transport.receive import ReceiveBuffers
+from txbroker.transport.throttled import ThrottledConnections
 
 log = logging.getLogger("txbroker.transport")
 
@@ -73,6 +74,7 @@ class Hub:
         self.poller = Poller(reactor, self._begin_turn, self._end_turn)
         self.buffers = ReceiveBuffers(limits.queued_request_bytes_max)
         self.quotas = ConnectionQuotas(limits, Descriptors(limits.descriptors_max).room)
+        self.throttled = ThrottledConnections(reactor)
         self.handshakes = Handshakes(run_in_worker, reactor)
         self.serving = False
         self.in_turn = False
@@ -104,6 +106,7 @@ class Hub:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        self.throttled.stop()
         if not self._members:
             self.poller.stop()
             return succeed(None)

@@ -10,6 +10,7 @@ from twisted.python.failure import Failure
 
 from txbroker.api.encoded.response_frame import Part
 from txbroker.api.request_context import Session
+from txbroker.client_quotas.connection_rates import ConnectionRates
 from txbroker.transport.limits import Limits
 
 # API key, version and correlation id: no request is shorter.
@@ -102,6 +103,9 @@ class Ports(Protocol):
 
     def change(self, limits: Limits) -> None:
         """Apply other limits of connections."""
+
+    def limit_rates(self, rates: ConnectionRates) -> None:
+        """Accept connections no faster than these allow."""
 
     async def close(self) -> None:
         """Close the ports, send the last responses, and close the connections. The second time it does nothing."""

@@ -10,6 +10,7 @@ from twisted.internet import tcp
 from twisted.internet.error import CannotListenError
 from twisted.internet.protocol import Factory
 
+from txbroker.client_quotas.connection_rates import ConnectionRates
 from txbroker.transport.congestion import avoid_pacing, set_algorithm
 from txbroker.transport.handshake import Handshake
 from txbroker.transport.hub import Hub
@@ -31,12 +32,18 @@ class _Protocols(Factory):
         self._name = name
         self._build = build
         self._quotas = quotas
+        self.accepted = 0
 
     def logPrefix(self) -> str:
         return f"listener {self._name}"
 
     def buildProtocol(self, addr: Any) -> Any:
-        return self._build() if self._quotas.allows(plain_host(addr.host)) else None
+        self.accepted += 1
+        host, rates = plain_host(addr.host), self._quotas.rates
+        delay_s = 0.0 if rates is None else rates.accepted(host)
+        if delay_s:
+            return _Throttled(delay_s)
+        return self._build() if self._quotas.allows(host) else None
 
 
 class _Later:
@@ -44,6 +51,13 @@ class _Later:
 
     def makeConnection(self, transport: object) -> None:
         pass
+
+
+class _Throttled(_Later):
+    """In place of the protocol of a connection that is closed after a delay, as its address connects too fast."""
+
+    def __init__(self, delay_s: float) -> None:
+        self.delay_s = delay_s
 
 
 class Listener(tcp.Port):
@@ -63,14 +77,18 @@ class Listener(tcp.Port):
         self._build = build
         self._tls = tls
         self._remote_algorithm: bytes | None = None  # the congestion control of connections from other machines; None: they inherit it
+        self._has_waited = False  # for the next connection
         self._both = host == "" and socket.has_dualstack_ipv6()
-        factory = _Protocols(name, build if tls is None else _Later, hub.quotas)
+        factory = self._protocols = _Protocols(name, build if tls is None else _Later, hub.quotas)
         super().__init__(port, factory, backlog, "::" if self._both else host, hub.reactor)  # type: ignore[arg-type]
 
     def transport(  # type: ignore[override]
         self, sock: socket.socket, protocol: Any, client: Any, server: object, number: int, reactor: object
-    ) -> ServerTransport | Handshake:
+    ) -> ServerTransport | Handshake | _Throttled:
         """Make the transport of an accepted socket (called by `tcp.Port.doRead`)."""
+        if isinstance(protocol, _Throttled):
+            self.hub.throttled.add(sock, protocol.delay_s)
+            return protocol
         session = session_of(sock, client, self.name, number)
         if self._remote_algorithm is not None and session.peer_host != session.local_host:
             set_algorithm(sock, self._remote_algorithm)
@@ -103,14 +121,32 @@ class Listener(tcp.Port):
             raise CannotListenError(self.interface, self.port, error) from error
 
     def doRead(self) -> None:
-        """Accept connections, as far as max.connections and the limit of open files allow."""
+        """Accept connections, as far as max.connections, max.connection.creation.rate and the limit of open files allow."""
         room = self.hub.quotas.room
         if not room:
             self.stopReading()
             self.hub.quotas.when_room(self._accept_again)
             return
+        rates = self.hub.quotas.rates
+        if rates is not None and rates.is_limited(self.name):
+            self._accept_slowly(rates)
+            return
         self.numberAccepts = min(ACCEPTS_PER_TURN, room)
         super().doRead()
+
+    def _accept_slowly(self, rates: ConnectionRates) -> None:
+        """Accept one connection, now or when its time has come."""
+        delay_s = 0.0 if self._has_waited else rates.accepting(self.name)
+        self._has_waited = delay_s > 0
+        if delay_s:
+            self.stopReading()
+            self.hub.reactor.callLater(delay_s, self._accept_again)
+            return
+        self.numberAccepts = 1
+        accepted = self._protocols.accepted - rates.throttled
+        super().doRead()
+        if self._protocols.accepted - rates.throttled == accepted:
+            rates.not_accepted(self.name)
 
     def _accept_again(self) -> None:
         if self.connected and not self.disconnecting:

@@ -8,6 +8,7 @@ from typing import Any
 from twisted.internet.defer import Deferred
 
 from txbroker.action_queue import ActionQueue
+from txbroker.client_quotas.connection_rates import ConnectionRates
 from txbroker.transport.hub import Hub, RunInWorker
 from txbroker.transport.interfaces import FrameProtocol, ListenerTls
 from txbroker.transport.limits import Limits
@@ -49,6 +50,10 @@ class SocketPorts:
     def change(self, limits: Limits) -> None:
         """See `Ports`."""
         self.hub.quotas.change(limits)
+
+    def limit_rates(self, rates: ConnectionRates) -> None:
+        """See `Ports`."""
+        self.hub.quotas.rates = rates
 
     async def close(self) -> None:
         """See `Ports`."""

@@ -10,6 +10,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable
 
+from txbroker.client_quotas.connection_rates import ConnectionRates
 from txbroker.names import amount
 from txbroker.transport.limits import Limits
 
@@ -50,6 +51,8 @@ class ConnectionQuotas:
     def __init__(self, limits: Limits, descriptors: Callable[[], int] = lambda: sys.maxsize) -> None:
         """`descriptors` returns how many file descriptors connections may still use."""
         self._limits = limits
+        self.rates: ConnectionRates | None = None
+        """How fast connections may be made; None: as fast as they come."""
         self._by_ip: Counter[str] = Counter()
         self._refused: Counter[str] = Counter()
         self._descriptors = descriptors
