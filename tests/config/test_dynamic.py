@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from twisted.internet.task import Clock
 
 from tests.api.lone_broker import no_client_quotas
@@ -14,7 +15,9 @@ from txbroker.broker.dynamic import DynamicConfigs
 from txbroker.broker.listening import Listening
 from txbroker.client_quotas.connection_rates import ConnectionRates
 from txbroker.cluster.node_paths import ALL_BROKERS, Entity, broker_entity, topic_entity
+from txbroker.config.alter import Change, alter_broker_configs
 from txbroker.config.listeners import parse_listeners
+from txbroker.errors import BrokerError
 from txbroker.security.scram_credentials import ScramCredentials
 
 
@@ -46,3 +49,30 @@ def test_connection_limits_follow_the_configuration() -> None:
     assert (quotas.room, quotas.allows("10.0.0.1")) == (4, False)
     listening.reconfigure()
     assert (quotas.room, quotas.allows("10.0.0.1")) == (2, True)
+
+
+def test_rates_of_connections_follow_the_configuration() -> None:
+    key = "max.connection.creation.rate"
+    config = broker_config(f"listeners=A://:1,B://:2\nlistener.security.protocol.map=A:PLAINTEXT,B:PLAINTEXT\n"
+                           f"inter.broker.listener.name=B\nlistener.name.b.{key}=7")  # fmt: skip
+    environment: Any = SimpleNamespace(reactor=Clock(), in_worker=None, ports=None, now_ms=None)
+    listening = Listening(config, environment, ActionQueue(lambda delay_s, call: None), parse_listeners(config))
+    rates = listening.rates
+    ports: Any = listening.ports
+    assert ports.hub.quotas.rates is rates
+    assert (rates.is_limited("A"), rates.is_limited("B")) == (False, True)
+    for per_broker, changes in ((False, {f"listener.name.a.{key}": "1"}), (True, {key: "0", f"listener.name.b.{key}": "100"})):
+        altered = alter_broker_configs(config, {}, [Change(name, 0, value) for name, value in changes.items()], per_broker=per_broker)
+        assert altered == changes
+        config.set_dynamic(*((altered, {}) if per_broker else ({}, altered)))
+        listening.reconfigure()
+        assert (rates.accepting("A") > 0, rates.accepting("B") > 0) == (per_broker, False)
+    with pytest.raises(BrokerError, match=f"listener.name.a.{key} is '-1'"):
+        alter_broker_configs(config, {}, [Change(f"listener.name.a.{key}", 0, "-1")], per_broker=True)
+
+
+def test_quotas_of_addresses_reach_the_listeners() -> None:
+    rates = ConnectionRates(lambda: 0.0)
+    dynamic = DynamicConfigs(broker_config(), no_client_quotas(), rates, ScramCredentials())
+    dynamic(Entity("ips", "10.0.0.1"), {"connection_creation_rate": "0"})
+    assert rates.accepted("10.0.0.1") > 0 == rates.accepted("10.0.0.2")

@@ -48,8 +48,8 @@ KEYS = (
         "Limits for single addresses or host names in place of max.connections.per.ip, as comma-separated host:count pairs.",
         host_limits, Update.CLUSTER_WIDE),
     Key("max.connection.creation.rate", Type.INT, INT_MAX, Importance.MEDIUM,
-        "Maximum rate of new connections of the broker, or, as listener.name.<listener>.<key>, of one listener, per second. Above it they are "
-        "accepted later; the listener between brokers is exempt from the broker's.",
+        "Maximum rate of new connections of the broker, or, as listener.name.<listener>.<key>, of one listener, per second. Above it they "
+        "wait; the listener between brokers is exempt from the broker's.",
         at_least(0), Update.CLUSTER_WIDE),
     Key("connections.max.idle.ms", Type.LONG, 600_000, Importance.MEDIUM,
         "Idle time after which a connection is closed, in milliseconds."),
