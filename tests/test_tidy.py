@@ -37,7 +37,7 @@ OUTSIDE = ("build_info.py", "tap.py", "signals.py", "startup.py", "supervisor.py
            "garbage_collection.py",
            "child_processes.py", "broker_processes.py", "tree_process.py", "__main__.py", "cli/", "console/", "spark/", "transport/",
            "tls/files.py", "client/blocking_connection.py", "client/coordinator_connection.py", "client/pipelined_connection.py",
-           "client/topic_metadata.py", "client/topic_reader.py", "log/os_disk.py", "log/cleaner/worker.py",
+           "client/topic_metadata.py", "client/topic_reader.py", "client/web_document.py", "log/os_disk.py", "log/cleaner/worker.py",
            "cluster/tree/sqlite.py", "cluster/tree/sqlite_file.py", "cluster/tree/kazoo_session.py",
            "cluster/tree/session_guard.py", "cluster/tree/zookeeper_tls.py", "simulation/__main__.py", "simulation/run.py",
            "simulation/chance.py", "simulation/memory_disk.py", "simulation/memory_names.py",

@@ -11,6 +11,7 @@ from txbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest, Sa
 from txbroker.wire.messages.sasl_handshake import SaslHandshakeResponse
 from txbroker.wire.schema import Request
 
+HANDLER = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler"
 MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 
 
@@ -27,6 +28,9 @@ MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule required"
      ClientSecurity("SASL_PLAINTEXT", None, Sasl("PLAIN", "a b", 'p"q;='))),
     ({"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512", "sasl.jaas.config": "x required username=a password=b;"},
      ClientSecurity("SASL_SSL", TlsSettings(None, None, None), Sasl("SCRAM-SHA-512", "a", "b"))),
+    ({"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "OAUTHBEARER", "sasl.login.callback.handler.class": HANDLER,
+      "sasl.oauthbearer.token.endpoint.url": "file:///run/a%20token"},
+     ClientSecurity("SASL_PLAINTEXT", None, Sasl("OAUTHBEARER", "", "", "/run/a token"))),
 ])  # fmt: skip
 def test_properties(properties: dict[str, str], expected: ClientSecurity | None) -> None:
     assert ClientSecurity.of(properties) == expected
@@ -40,7 +44,13 @@ def test_properties(properties: dict[str, str], expected: ClientSecurity | None)
     ({"security.protocol": "SSL", "ssl.truststore.certificates": "-----BEGIN"}, "needs ssl.truststore.type=PEM, which is JKS"),
     ({"security.protocol": "SSL", "ssl.engine.factory.class": "a.B"}, "ssl.engine.factory.class names code of Java"),
     ({"security.protocol": "SASL_SSL"}, "sasl.mechanism is GSSAPI; supported are PLAIN, SCRAM-SHA-256, SCRAM-SHA-512"),
-    ({"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"}, "sasl.mechanism is OAUTHBEARER"),
+    ({"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"}, "sasl.oauthbearer.token.endpoint.url is not set"),
+    ({"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.token.endpoint.url": "https://idp.example/token"},
+     "sasl.oauthbearer.token.endpoint.url is a URL of the web; only a file: URL is supported here"),
+    ({"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.login.callback.handler.class": HANDLER},
+     "sasl.login.callback.handler.class names code of Java"),
+    ({"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "OAUTHBEARER", "sasl.login.callback.handler.class": "a.B",
+      "sasl.oauthbearer.token.endpoint.url": "file:///t"}, "sasl.login.callback.handler.class names code of Java"),
     ({"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.jaas.config": f"{MODULE};"}, "no username and password"),
 ])  # fmt: skip
 def test_what_is_not_supported(properties: dict[str, str], problem: str) -> None:

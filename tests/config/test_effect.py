@@ -16,12 +16,16 @@ OTHERWISE = {"node.id", "authorizer.class.name", "remote.log.storage.system.enab
              "zookeeper.ssl.truststore.type"}  # fmt: skip
 
 
+# Modules of the configuration that use values.
+ALSO = ("listeners.py", "oauthbearer.py", "sasl.py")
+
+
 def asked_for() -> set[str]:
     """The broker keys whose names are written outside the tables, those whose topic keys have an effect, and their synonyms.
 
     Commands and clients are excluded: they use keys of clients and of other brokers.
     """
-    modules = [path for path in SOURCE.rglob("*.py") if path.parent.name != "config" or path.name in ("listeners.py", "sasl.py")]
+    modules = [path for path in SOURCE.rglob("*.py") if path.parent.name != "config" or path.name in ALSO]
     modules = [path for path in modules if path.relative_to(SOURCE).parts[0] not in ("cli", "client") and path.name not in NAMES_FOR_OTHERS]
     named = {name for path in modules for name in re.findall(r'"([a-zA-Z.]+)"', path.read_text("utf-8")) if name in BROKER_KEYS}
     named |= {server for topic, server in SERVER_KEYS.items() if TOPIC_KEYS[topic].effective}

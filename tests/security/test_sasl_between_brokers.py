@@ -11,7 +11,9 @@ import pytest
 from kazoo.client import KazooClient
 
 from tests.metrics.scraping import Scrape
+from tests.support import oauth
 from tests.support.cluster import Cluster
+from tests.support.oauth import SigningKey, jwks
 from tests.support.raw import RawConnection
 from tests.support.raw_log import batch, produce
 from tests.support.records import numbered
@@ -39,22 +41,21 @@ class SecuredCluster(Cluster):
             between = f"BROKERS://{HOST}:{free_port()}"
             for key in ("listeners", "advertised.listeners"):
                 server.overrides[key] = f"PLAINTEXT://{server.address},{between}"
-            login = f"{MODULES[mechanism]} required username={quoted(USER)} password={quoted(PASSWORD)}"
-            users = f" user_{USER}={quoted(PASSWORD)};" if mechanism == "PLAIN" else ";"
+            own = _token_settings(directory) if mechanism == "OAUTHBEARER" else _password_settings(mechanism)
             server.overrides |= {
                 "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,BROKERS:SASL_PLAINTEXT",
                 "inter.broker.listener.name": "BROKERS",
                 "sasl.enabled.mechanisms": mechanism,
                 "sasl.mechanism.inter.broker.protocol": mechanism,
                 "connections.max.reauth.ms": str(LIFETIME_MS),
-                f"{PREFIX}.{mechanism.lower()}.sasl.jaas.config": login + users,
+                **{f"{PREFIX}.{mechanism.lower()}.sasl.{key}": value for key, value in own.items()},
                 **({"txbroker.metrics.port": "0"} if server.kind == "txbroker" else {}),
             }
 
     def start_zookeeper(self) -> None:
         """Before the first broker starts, its user must be there."""
         super().start_zookeeper()
-        if self._mechanism == "PLAIN":
+        if self._mechanism not in HASHES:
             return
         salted = scram.salted_password(HASHES[self._mechanism], PASSWORD, b"salt", 4096)
         credential = ScramCredential.of_salted(self._mechanism, b"salt", salted, 4096).format()
@@ -66,6 +67,26 @@ class SecuredCluster(Cluster):
         finally:
             client.stop()
             client.close()
+
+
+def _password_settings(mechanism: str) -> dict[str, str]:
+    users = f" user_{USER}={quoted(PASSWORD)};" if mechanism == "PLAIN" else ";"
+    return {"jaas.config": f"{MODULES[mechanism]} required username={quoted(USER)} password={quoted(PASSWORD)}{users}"}
+
+
+def _token_settings(directory: Path) -> dict[str, str]:
+    """All brokers have the same token, in a file."""
+    key, token, keys = SigningKey("brokers"), directory / "token", directory / "keys.json"
+    if not token.exists():
+        token.write_text(key.token(USER))
+        keys.write_bytes(jwks(key))
+    return {
+        "jaas.config": f"{oauth.MODULE} required;",
+        "server.callback.handler.class": oauth.VALIDATOR,
+        "login.callback.handler.class": oauth.LOGIN,
+        "oauthbearer.jwks.endpoint.url": keys.as_uri(),
+        "oauthbearer.token.endpoint.url": token.as_uri(),
+    }
 
 
 @pytest.fixture
@@ -86,7 +107,8 @@ def started(request: pytest.FixtureRequest, server_directory: Path, name: str) -
 @pytest.mark.parametrize(("kinds", "mechanism"), [
     (("txbroker",) * 3, "PLAIN"),
     (("txbroker", "kafka-3.9", "txbroker"), "SCRAM-SHA-512"),
-], ids=["txbroker", "mixed"])  # fmt: skip
+    (("txbroker", "kafka-3.9", "txbroker"), "OAUTHBEARER"),
+], ids=["txbroker", "mixed", "mixed-tokens"])  # fmt: skip
 def test_a_cluster_replicates_over_logins(started: Any, kinds: tuple[str, ...], mechanism: str, name: str) -> None:
     cluster = started(kinds, mechanism)
     cluster.create_topic(name, partitions=3, replication_factor=3)

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from twisted.internet.defer import Deferred
+from twisted.internet.error import ConnectionDone
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
@@ -27,6 +28,7 @@ from txbroker.connection.states import State
 from txbroker.repeated_lines import LOGGED_EVERY_S
 from txbroker.security.failed_logins import FailedLogins
 from txbroker.security.sasl_login import SaslServer
+from txbroker.security.sasl_oauthbearer import REFUSED, AcceptedToken, InvalidToken, OauthExchange
 from txbroker.security.sasl_plain import PlainExchange
 from txbroker.security.scram import ScramExchange
 from txbroker.wire.codec import decode
@@ -38,6 +40,13 @@ from txbroker.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHand
 LOGIN, WRONG = b"\0alice\0secret", b"\0alice\0guess"
 SIZE_MAX = 1000
 DELAY_S = 0.1
+
+
+def accepted(token_ms: int, token: str) -> AcceptedToken:
+    """What a token says: its user."""
+    if token == "expired":
+        raise InvalidToken("the token has expired", "alice")
+    return AcceptedToken(token, token_ms)
 
 
 class LimitedTransport(Transport):
@@ -53,9 +62,9 @@ class LimitedTransport(Transport):
 
 
 class SaslPeer(Peer):
-    """A peer of a listener with PLAIN and SCRAM-SHA-256, and the user alice."""
+    """A peer of a listener with PLAIN, SCRAM-SHA-256 and OAUTHBEARER, and the user alice. `token_ms`: how long tokens are valid."""
 
-    def __init__(self, lifetime_ms: int = 0, *handlers: Any) -> None:
+    def __init__(self, lifetime_ms: int = 0, *handlers: Any, token_ms: int = 0) -> None:
         self.clock = Clock()
         self.failures = FailedLogins(self.clock)
         self.server = SaslServer(
@@ -65,8 +74,9 @@ class SaslPeer(Peer):
                 "SCRAM-SHA-256": partial(
                     ScramExchange, "SCRAM-SHA-256", {"alice": credential("SCRAM-SHA-256", "secret")}.get, "server", b"secret"
                 ),
+                "OAUTHBEARER": partial(OauthExchange, partial(accepted, token_ms)),
             },
-            {"PLAIN": lifetime_ms, "SCRAM-SHA-256": lifetime_ms},
+            dict.fromkeys(("PLAIN", "SCRAM-SHA-256", "OAUTHBEARER"), lifetime_ms),
             self.clock,
             self.failures,
             failure_delay_s=DELAY_S,
@@ -123,13 +133,13 @@ def test_a_login_with_plain() -> None:
     assert keys == {12, 17, 18, 36}, "SASL is advertised here"
     peer.handshake()
     answer = peer.handshake_answer()
-    assert (answer.error_code, answer.mechanisms) == (0, ["PLAIN", "SCRAM-SHA-256"])
+    assert (answer.error_code, answer.mechanisms) == (0, ["PLAIN", "SCRAM-SHA-256", "OAUTHBEARER"])
     assert peer.transport.session.principal == "User:ANONYMOUS" and peer.transport.sizes == (SIZE_MAX, 8)
     peer.login()
     done = peer.login_answer()
     assert (done.error_code, done.error_message, bytes(done.auth_bytes), done.session_lifetime_ms) == (0, "", b"", 0)
     assert peer.transport.session.principal == "User:alice" and peer.transport.sizes == (None, 8)
-    assert peer.connection._state is State.READY and peer.server.logins == {"PLAIN": 1, "SCRAM-SHA-256": 0}
+    assert peer.connection._state is State.READY and peer.server.logins == {"PLAIN": 1, "SCRAM-SHA-256": 0, "OAUTHBEARER": 0}
     peer.beat(5)
     peer.versions(6)
     assert peer.answers() == [5, 6]
@@ -239,7 +249,7 @@ def test_a_mechanism_that_is_not_enabled() -> None:
         assert peer.replies() == [] and not peer.transport.closing
         peer.clock.advance(DELAY_S)
         answer = peer.handshake_answer()
-        assert (answer.error_code, answer.mechanisms) == (33, ["PLAIN", "SCRAM-SHA-256"]) and peer.transport.closing
+        assert (answer.error_code, answer.mechanisms) == (33, ["PLAIN", "SCRAM-SHA-256", "OAUTHBEARER"]) and peer.transport.closing
         assert peer.failures.counts == {("L", ""): 1}
 
 
@@ -435,6 +445,61 @@ def test_a_session_is_renewed_by_its_user_and_mechanism_only() -> None:
     peer.replies()
     peer.clock.advance(DELAY_S)
     assert "during re-authentication due to invalid credentials" in (peer.login_answer().error_message or "")
+
+
+def bearer(token: str) -> bytes:
+    return f"n,,\1auth=Bearer {token}\1\1".encode()
+
+
+@pytest.mark.parametrize(("lifetime_ms", "token_ms", "expected_ms"), [(0, 7000, 7000), (5000, 7000, 5000), (9000, 7000, 7000)])
+def test_a_session_ends_with_its_credential_or_before(lifetime_ms: int, token_ms: int, expected_ms: int) -> None:
+    peer = SaslPeer(lifetime_ms, token_ms=token_ms)
+    peer.handshake("OAUTHBEARER")
+    peer.login(bearer("alice"))
+    assert peer.answers() == [2, 3]
+    peer.clock.advance(expected_ms / 1000 - 0.001)
+    peer.beat(5)
+    assert peer.answers() == [5]
+    peer.handshake("OAUTHBEARER")
+    peer.login(bearer("alice"))
+    assert peer.answers() == [2, 3]
+    peer.clock.advance(expected_ms / 1000)
+    peer.beat(6)
+    assert peer.answers() == [] and peer.transport.closing
+
+
+def test_a_credential_that_has_ended_within_the_skew_of_clocks() -> None:
+    peer = SaslPeer(5000, token_ms=-3000)
+    peer.handshake("OAUTHBEARER")
+    peer.login(bearer("alice"))
+    peer.replies()
+    peer.beat(5)
+    assert peer.answers() == [] and peer.transport.closing
+
+
+def test_a_refused_token_is_answered_at_once_and_the_failure_late(caplog: pytest.LogCaptureFixture) -> None:
+    peer = SaslPeer()
+    peer.handshake("OAUTHBEARER")
+    peer.replies()
+    peer.login(bearer("expired"))
+    answer = peer.login_answer()
+    assert (answer.error_code, bytes(answer.auth_bytes)) == (0, REFUSED) and not peer.transport.closing
+    peer.login(b"\1")
+    assert peer.answers() == [] and "as 'alice' with OAUTHBEARER on listener L: the token has expired" in caplog.text
+    peer.clock.advance(DELAY_S)
+    answer = peer.login_answer()
+    assert (answer.error_code, answer.error_message) == (58, REFUSED.decode()) and peer.transport.closing
+    peer.connection.connectionLost(Failure(ConnectionDone()))
+    assert peer.failures.counts["L", "OAUTHBEARER"] == 1
+
+
+def test_a_client_that_leaves_after_a_refused_token_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    peer = SaslPeer()
+    peer.handshake("OAUTHBEARER")
+    peer.login(bearer("expired"))
+    peer.connection.connectionLost(Failure(ConnectionDone()))
+    assert "as 'alice' with OAUTHBEARER on listener L: the token has expired" in caplog.text
+    assert peer.failures.counts["L", "OAUTHBEARER"] == 1
 
 
 def test_only_the_login_is_taken_while_a_session_is_renewed() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from tests.support.broker import BrokerProcess
 from tests.support.kafka import KafkaOldProcess, KafkaProcess
@@ -47,40 +48,54 @@ def broker_settings() -> dict[str, str]:
             **{f"{PREFIX}.{mechanism.lower()}.sasl.jaas.config": text for mechanism, text in jaas.items()}}  # fmt: skip
 
 
-def sasl_server(kind: str, directory: Path, overrides: Mapping[str, str] | None = None) -> tuple[Server, str]:
-    """A broker of this kind, not started, and the address of its listener with SASL."""
+def sasl_server(
+    kind: str, directory: Path, overrides: Mapping[str, str] | None = None, others: Mapping[str, str] | None = None
+) -> tuple[Server, str]:
+    """A broker of this kind, not started, and the address of its listener with SASL. `others`: more of these, addresses by name."""
     address = f"{HOST}:{free_port()}"
     kinds: dict[str, type[_Broker | _Kafka | _KafkaOld]] = {
         BrokerProcess.kind: _Broker, KafkaProcess.kind: _Kafka, KafkaOldProcess.kind: _KafkaOld,
     }  # fmt: skip
     server = kinds[kind](directory, {**broker_settings(), **(overrides or {})})
     server.sasl = address
+    server.others = others or {}
+    if others:
+        server.overrides["listener.security.protocol.map"] = ",".join(
+            ("PLAINTEXT:PLAINTEXT", "CONTROLLER:PLAINTEXT", *(f"{name}:SASL_PLAINTEXT" for name in ("SASL_PLAINTEXT", *others)))
+        )
     return server, address
 
 
-class _Broker(BrokerProcess):
+class _WithSasl:
     sasl = ""
+    others: Mapping[str, str] = MappingProxyType({})
 
+    @property
+    def listeners(self) -> str:
+        """Those with SASL."""
+        return ",".join(f"{name}://{address}" for name, address in {"SASL_PLAINTEXT": self.sasl, **self.others}.items())
+
+
+class _Broker(_WithSasl, BrokerProcess):
     def _command(self) -> list[str]:
         command = super()._command()
-        return [*command, "--log-level", "debug", "--override", f"listeners=PLAINTEXT://{self.address},SASL_PLAINTEXT://{self.sasl}"]
+        return [*command, "--log-level", "debug", "--override", f"listeners=PLAINTEXT://{self.address},{self.listeners}"]
 
 
-class _Kafka(KafkaProcess):
-    sasl = ""
+class _Kafka(_WithSasl, KafkaProcess):
 
     def _properties(self) -> dict[str, str]:
         found = super()._properties()
         for key in ("listeners", "advertised.listeners"):
-            found[key] += f",SASL_PLAINTEXT://{self.sasl}"
-        found["listener.security.protocol.map"] += ",SASL_PLAINTEXT:SASL_PLAINTEXT"
+            found[key] += f",{self.listeners}"
+        if not self.others:
+            found["listener.security.protocol.map"] += ",SASL_PLAINTEXT:SASL_PLAINTEXT"
         return {key: value.replace("\\", "\\\\") for key, value in found.items()}
 
 
-class _KafkaOld(KafkaOldProcess):
-    sasl = ""
+class _KafkaOld(_WithSasl, KafkaOldProcess):
 
     def _properties(self) -> dict[str, str]:
         found = super()._properties()
-        found["listeners"] += f",SASL_PLAINTEXT://{self.sasl}"
+        found["listeners"] += f",{self.listeners}"
         return {key: value.replace("\\", "\\\\") for key, value in found.items()}

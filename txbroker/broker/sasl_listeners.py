@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 from txbroker.api.registry import Registry
 from txbroker.broker.environment import Environment
@@ -13,12 +14,16 @@ from txbroker.config.resolve import BrokerConfig
 from txbroker.config.sasl import PLAIN, MechanismSettings, has_sasl, sasl_settings
 from txbroker.connection.protocol import Connection
 from txbroker.connection.sasl import SaslConnection
+from txbroker.errors import StartError
 from txbroker.security.failed_logins import FailedLogins
 from txbroker.security.sasl_exchange import Exchange
 from txbroker.security.sasl_login import SaslServer
 from txbroker.security.sasl_plain import PlainExchange, plain_users
 from txbroker.security.scram import ScramExchange
 from txbroker.security.scram_credentials import ScramCredentials
+
+if TYPE_CHECKING:
+    from txbroker.broker.oauth_tokens import OauthTokens  # which needs PyJWT
 
 NONCE_BYTES = 24
 SECRET_BYTES = 32
@@ -28,7 +33,8 @@ class SaslListeners:
     """`credentials`: SCRAM's, of all users. `failures`: of all listeners. `servers`: by the names of listeners with SASL."""
 
     def __init__(self, config: BrokerConfig, environment: Environment, listeners: tuple[Listener, ...]) -> None:
-        """ConfigError."""
+        """ConfigError, StartError."""
+        self._oauth: OauthTokens | None = None
         self._random_bytes = environment.random_bytes
         self._secret = environment.random_bytes(SECRET_BYTES)
         self.credentials = ScramCredentials()
@@ -36,6 +42,16 @@ class SaslListeners:
         self.servers = {
             listener.name: self._server(config, environment, listener.name) for listener in listeners if has_sasl(listener.protocol)
         }
+
+    async def start(self) -> None:
+        """Read what verifies tokens; ends when that was read, or could not be."""
+        if self._oauth is not None:
+            await self._oauth.start()
+
+    def stop(self) -> None:
+        """Read it no more."""
+        if self._oauth is not None:
+            self._oauth.stop()
 
     def connection(self, registry: Registry, listener: Listener) -> Connection:
         """The protocol of a new connection."""
@@ -54,7 +70,7 @@ class SaslListeners:
         settings = sasl_settings(config, listener)
         return SaslServer(
             listener,
-            {name: self._exchanges(name, mechanism) for name, mechanism in settings.mechanisms.items()},
+            {name: self._exchanges(environment, listener, name, each) for name, each in settings.mechanisms.items()},
             {name: mechanism.lifetime_ms for name, mechanism in settings.mechanisms.items()},
             environment.reactor,
             self.failures,
@@ -62,10 +78,21 @@ class SaslListeners:
             message_bytes_max=settings.message_bytes_max,
         )
 
-    def _exchanges(self, name: str, settings: MechanismSettings) -> Callable[[], Exchange]:
+    def _exchanges(self, environment: Environment, listener: str, name: str, settings: MechanismSettings) -> Callable[[], Exchange]:
+        if settings.oauth is not None:
+            return self._tokens(environment, listener).exchanges(listener, settings.oauth, settings.options)
         if name == PLAIN:
             return partial(PlainExchange, plain_users(settings.options))
         return partial(self._scram, name)
+
+    def _tokens(self, environment: Environment, listener: str) -> OauthTokens:
+        if self._oauth is None:
+            try:
+                from txbroker.broker.oauth_tokens import OauthTokens
+            except ImportError as error:
+                raise StartError(f"OAUTHBEARER of listener {listener} needs {error.name}: pip install 'txbroker[security]'") from None
+            self._oauth = OauthTokens(environment)
+        return self._oauth
 
     def _scram(self, mechanism: str) -> ScramExchange:
         nonce = base64.urlsafe_b64encode(self._random_bytes(NONCE_BYTES)).decode()

@@ -193,6 +193,8 @@ class Broker:
             burst_s=config.int("controller.quota.window.num") * config.int("controller.quota.window.size.seconds"),
         )
         sasl = SaslListeners(config, environment, self._listeners.bound)
+        self._on_stop("the keys of tokens", sasl.stop)
+        keys_read = Deferred.fromCoroutine(sasl.start())
         users = UsersFile(config, environment, sasl.credentials)
         self._on_stop("the file of users", users.stop)
         users.start()
@@ -242,6 +244,7 @@ class Broker:
         self._on_stop("listeners", lambda: Deferred.fromCoroutine(listening.close()))
         if is_clustered(config) and config.boolean("controlled.shutdown.enable"):
             self._on_stop("leadership", lambda: self._leave_cluster(components))
+        await keys_read
         listening.accept()
         if metrics is not None:
             counts = tree.counts if isinstance(tree, SessionTree) else None

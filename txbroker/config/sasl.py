@@ -1,6 +1,7 @@
 """SASL of a listener: its mechanisms and what they need, checked before the broker starts.
 
 `listener.name.<listener>.<mechanism>.sasl.jaas.config` has the users of PLAIN, and on the listener between brokers this broker's own user.
+OAUTHBEARER has keys of its own (`oauthbearer.py`).
 A `sasl.jaas.config` without listener and mechanism is ignored, as by Kafka's brokers (JaasContext).
 """
 
@@ -11,31 +12,47 @@ from typing import NamedTuple
 
 from txbroker.config.jaas import PLAIN_MODULE, SCRAM_MODULE, InvalidJaas, LoginModule, parse_jaas
 from txbroker.config.listeners import Listener, Listeners
-from txbroker.config.resolve import BrokerConfig
+from txbroker.config.oauthbearer import (
+    LOGIN_HANDLERS,
+    OAUTH_MODULE,
+    OAUTHBEARER,
+    TOKEN_KEY,
+    VALIDATOR_HANDLERS,
+    InvalidUrl,
+    OauthSettings,
+    oauth_settings,
+    token_file,
+)
+from txbroker.config.resolve import BrokerConfig, ListenerConfig
 from txbroker.errors import ConfigError
 
 PLAIN = "PLAIN"
-MODULES = {PLAIN: PLAIN_MODULE, "SCRAM-SHA-256": SCRAM_MODULE, "SCRAM-SHA-512": SCRAM_MODULE}
+MODULES = {PLAIN: PLAIN_MODULE, "SCRAM-SHA-256": SCRAM_MODULE, "SCRAM-SHA-512": SCRAM_MODULE, OAUTHBEARER: OAUTH_MODULE}
 
 JAAS_KEY = "sasl.jaas.config"
 MECHANISMS_KEY = "sasl.enabled.mechanisms"
 # Java code that decides who may log in, and as whom: without it, others could.
 _CODE_KEYS = ("sasl.server.callback.handler.class", "sasl.login.callback.handler.class", "sasl.login.class")
+# What these keys may name: classes whose work this broker does itself.
+_OWN_WORK = {OAUTHBEARER: {_CODE_KEYS[0]: VALIDATOR_HANDLERS, _CODE_KEYS[1]: LOGIN_HANDLERS}}
+_UNSECURED = "unsecured"  # options of Kafka's tokens without a signature begin with it
 
 
 class Credentials(NamedTuple):
-    """This broker's own user."""
+    """This broker's own user; for OAUTHBEARER only the file with its token."""
 
     mechanism: str
     user: str
     password: str
+    token_file: str | None = None
 
 
 class MechanismSettings(NamedTuple):
-    """`options`: of the login module; none if it is not configured. `lifetime_ms`: of a session; 0 for ever."""
+    """`options`: of the login module; none if it is not configured. `lifetime_ms`: of a session; 0 for ever. `oauth`: of OAUTHBEARER."""
 
     options: Mapping[str, str]
     lifetime_ms: int
+    oauth: OauthSettings | None = None
 
 
 class SaslSettings(NamedTuple):
@@ -82,18 +99,34 @@ def sasl_settings(config: BrokerConfig, listener: str) -> SaslSettings:
                 where, f"{MECHANISMS_KEY} of listener {listener} has {name}, which is not supported; use {', '.join(MODULES)}"
             )
         of_mechanism = values.mechanism(name)
-        for key in _CODE_KEYS:
-            if of_mechanism.optional_text(key) is not None:
-                raise config.static.error(
-                    (*of_mechanism.names(key), values.prefix + key),
-                    f"{key} names code of Java, which this broker cannot run; remove it, and use the mechanism's own users",
-                )
+        _refuse_code(config, values, of_mechanism, name)
         module = _module(config, listener, name)
         if module is None and name == PLAIN:
             raise config.static.error(where, f"{_jaas_key(config, listener, name)} is not set, so that no user could log in with PLAIN: "
                                              f'set it to `{PLAIN_MODULE} required user_NAME="PASSWORD";`')  # fmt: skip
-        mechanisms[name] = MechanismSettings({} if module is None else module.options, of_mechanism.int("connections.max.reauth.ms"))
+        options = {} if module is None else module.options
+        oauth = _oauth(config, of_mechanism, listener, options) if name == OAUTHBEARER else None
+        mechanisms[name] = MechanismSettings(options, of_mechanism.int("connections.max.reauth.ms"), oauth)
     return SaslSettings(mechanisms, values.int("sasl.server.max.receive.size"))
+
+
+def _refuse_code(config: BrokerConfig, values: ListenerConfig, of_mechanism: ListenerConfig, mechanism: str) -> None:
+    for key in _CODE_KEYS:
+        named = of_mechanism.optional_text(key)
+        allowed = _OWN_WORK.get(mechanism, {}).get(key, ())
+        if named is not None and named not in allowed:
+            advice = f"set it to {allowed[0]}, or remove it" if allowed else "remove it, and use the mechanism's own users"
+            raise config.static.error(
+                (*of_mechanism.names(key), values.prefix + key), f"{key} names code of Java, which this broker cannot run; {advice}"
+            )
+
+
+def _oauth(config: BrokerConfig, values: ListenerConfig, listener: str, options: Mapping[str, str]) -> OauthSettings:
+    unsecured = next((option for option in options if option.lower().startswith(_UNSECURED)), None)
+    if unsecured is not None:
+        key = values.prefix + JAAS_KEY
+        raise config.static.error((key,), f"{key} has the option {unsecured[:100]}; tokens without a signature are not supported")
+    return oauth_settings(config, values, listener)
 
 
 def own_credentials(config: BrokerConfig, listener: str) -> Credentials:
@@ -107,12 +140,22 @@ def own_credentials(config: BrokerConfig, listener: str) -> Credentials:
             (*values.names(key), MECHANISMS_KEY),
             f"{key} is {mechanism}, which is not in {MECHANISMS_KEY} of listener {listener} ({', '.join(enabled)}); correct one of them",
         )
+    if mechanism == OAUTHBEARER:
+        return _own_token(config, values.mechanism(mechanism))
     module = _module(config, listener, mechanism)
     user, password = (None, None) if module is None else (module.options.get("username"), module.options.get("password"))
     if user is None or password is None:
         jaas = _jaas_key(config, listener, mechanism)
         raise config.static.error((jaas, key), f"{jaas} has no username and password, with which this broker logs in at other brokers")
     return Credentials(mechanism, user, password)
+
+
+def _own_token(config: BrokerConfig, values: ListenerConfig) -> Credentials:
+    try:
+        return Credentials(OAUTHBEARER, "", "", token_file(values.optional_text(TOKEN_KEY)))
+    except InvalidUrl as error:
+        text = f"{values.prefix}{TOKEN_KEY}, with whose token this broker logs in at other brokers, {error}"
+        raise config.static.error(values.names(TOKEN_KEY), text) from None
 
 
 def _module(config: BrokerConfig, listener: str, mechanism: str) -> LoginModule | None:

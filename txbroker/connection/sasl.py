@@ -11,6 +11,8 @@ from __future__ import annotations
 import struct
 from typing import Any
 
+from twisted.python.failure import Failure
+
 from txbroker.api.registry import Registry, Route
 from txbroker.api.request_context import RequestContext
 from txbroker.api.sasl_authenticate import after_failure
@@ -42,6 +44,12 @@ class SaslConnection(Connection):
         super().makeConnection(transport)
         self._session.login = self._login
         transport.limit_frames(self._login.server.message_bytes_max)
+
+    def connectionLost(self, reason: Failure) -> None:
+        """A client may end its connection instead of the login that was refused."""
+        if self._login.refused:
+            self._log_failure(LoginFailed(self._login.refused))
+        super().connectionLost(reason)
 
     def frame_received(self, frame: memoryview, /) -> bool:
         if not self._takes_messages:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from abc import ABC, abstractmethod
 
 from txbroker.errors import BrokerError, ErrorCode
 
@@ -18,14 +18,20 @@ class LoginFailed(BrokerError):
         self.reason = reason
 
 
-class Exchange(Protocol):
-    """One login by one mechanism."""
+class Exchange(ABC):
+    """One login by one mechanism.
 
-    user: str
-    """Whom the client claims to be, and is once `is_complete`; empty as long as it has not said so."""
+    `user`: whom the client claims to be, and is once `is_complete`; empty as long as it has not said so. `lifetime_ms`: how long the
+    credential is still valid then; None: for ever. `refused`: why the last message was, if the client may send another one; else empty.
+    """
 
-    is_complete: bool
+    def __init__(self) -> None:
+        self.user = ""
+        self.is_complete = False
+        self.lifetime_ms: int | None = None
+        self.refused = ""
 
+    @abstractmethod
     def respond(self, message: bytes) -> bytes:
         """The answer to a message of the client; LoginFailed."""
 

@@ -84,6 +84,11 @@ class SaslLogin:
         return shown_user(self._exchange.user) if self._exchange is not None and self._exchange.user else "an unknown user"
 
     @property
+    def refused(self) -> str:
+        """Why the last message was refused, if the login goes on; else empty."""
+        return self._exchange.refused if self._exchange is not None and self.turn is Turn.MESSAGE and self.failed is None else ""
+
+    @property
     def lifetime_ms(self) -> int:
         """How long the session lasts from the login on, for the client; 0: for ever, or before the login."""
         return self._lifetime_ms if self.turn is Turn.NOTHING else 0
@@ -137,7 +142,7 @@ class SaslLogin:
             text = f"Authentication failed during {self._text} due to invalid credentials with SASL mechanism {self.mechanism}"
             raise self._failure(LoginFailed(failure.reason, failure.message or text)) from None
         if exchange.is_complete:
-            self._complete(f"User:{exchange.user}")
+            self._complete(f"User:{exchange.user}", exchange.lifetime_ms)
         return answer
 
     def _check_principal(self, principal: str) -> None:
@@ -147,13 +152,15 @@ class SaslLogin:
                 "re-authentication as another user", f"Cannot change principals during re-authentication from {before}: {after}"
             )
 
-    def _complete(self, principal: str) -> None:
+    def _complete(self, principal: str, credential_ms: int | None) -> None:
         server = self.server
         self.principal = principal
         self.turn = Turn.NOTHING
         server.logins[self.mechanism] += 1
-        self._lifetime_ms = max(server.lifetimes_ms.get(self.mechanism, 0), 0)
-        self._expires_s = server.clock.seconds() + self._lifetime_ms / 1000 if self._lifetime_ms else None
+        configured_ms = server.lifetimes_ms.get(self.mechanism, 0)
+        limits_ms = [each for each in (configured_ms if configured_ms > 0 else None, credential_ms) if each is not None]
+        self._lifetime_ms = max(min(limits_ms, default=0), 0)
+        self._expires_s = server.clock.seconds() + self._lifetime_ms / 1000 if limits_ms else None
 
     def _failure(self, failure: LoginFailed) -> LoginFailed:
         self.failed = failure

@@ -6,7 +6,7 @@ import hashlib
 import hmac
 from collections.abc import Mapping
 
-from txbroker.security.sasl_exchange import LoginFailed
+from txbroker.security.sasl_exchange import Exchange, LoginFailed
 
 PARTS = 3  # authorization id, user, password
 USER_OPTION = "user_"
@@ -18,13 +18,12 @@ def plain_users(options: Mapping[str, str]) -> dict[str, str]:
     return {name.removeprefix(USER_OPTION): password for name, password in options.items() if name.startswith(USER_OPTION)}
 
 
-class PlainExchange:
-    """One login; `passwords` by user. Satisfies `Exchange`."""
+class PlainExchange(Exchange):
+    """One login; `passwords` by user."""
 
     def __init__(self, passwords: Mapping[str, str]) -> None:
+        super().__init__()
         self._passwords = passwords
-        self.user = ""
-        self.is_complete = False
 
     def respond(self, message: bytes) -> bytes:
         """See `Exchange`."""

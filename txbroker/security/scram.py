@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-from txbroker.security.sasl_exchange import LoginFailed
+from txbroker.security.sasl_exchange import Exchange, LoginFailed
 from txbroker.wire import scram
 from txbroker.wire.scram import HASHES, ITERATIONS_MIN
 
@@ -23,14 +23,14 @@ SALT_BYTES = 17
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 _ITERATIONS = re.compile(r"0*([0-9]{1,9})", re.ASCII)
 
-_NAME = r"(?:[\x01-\x2b\x2d-\x3c\x3e-\x7f]|=2C|=3D)+"
+NAME = r"(?:[\x01-\x2b\x2d-\x3c\x3e-\x7f]|=2C|=3D)+"
 _PRINTABLE = r"[\x21-\x2b\x2d-\x7e]+"
 _VALUE = r"[\x01-\x2b\x2d-\x7f]+"
 _EXTENSIONS = rf"(?:,[A-Za-z]+={_VALUE})*"
 _BASE64 = r"[A-Za-z0-9+/]*={0,2}"
 # The patterns of Kafka's ScramMessages. `bare` is signed by both sides.
 _FIRST = re.compile(
-    rf"n,(?:a=(?P<authorization>{_NAME}))?,(?P<bare>(?:m={_VALUE},)?n=(?P<name>{_NAME}),r=(?P<nonce>{_PRINTABLE})(?P<extensions>{_EXTENSIONS}))",
+    rf"n,(?:a=(?P<authorization>{NAME}))?,(?P<bare>(?:m={_VALUE},)?n=(?P<name>{NAME}),r=(?P<nonce>{_PRINTABLE})(?P<extensions>{_EXTENSIONS}))",
     re.DOTALL,
 )
 _FINAL = re.compile(rf"(?P<without_proof>c={_BASE64},r=(?P<nonce>{_PRINTABLE}){_EXTENSIONS}),p=(?P<proof>{_BASE64})", re.DOTALL)
@@ -76,14 +76,15 @@ class ScramCredential(NamedTuple):
         return f"salt={salt},stored_key={stored},server_key={server},iterations={self.iterations}"
 
 
-class ScramExchange:
-    """One login. Satisfies `Exchange`.
+class ScramExchange(Exchange):
+    """One login.
 
     `find` returns the credential of a user, None if there is none. `nonce`: new random text. `secret`: what the salts of missing users
     are made of.
     """
 
     def __init__(self, mechanism: str, find: Callable[[str], ScramCredential | None], nonce: str, secret: bytes) -> None:
+        super().__init__()
         self._hash = HASHES[mechanism]
         self._mechanism = mechanism
         self._find = find
@@ -93,8 +94,6 @@ class ScramExchange:
         self._credential: ScramCredential | None = None
         self._why_not = ""  # why the proof cannot be right
         self._signed = ""
-        self.user = ""
-        self.is_complete = False
 
     def respond(self, message: bytes) -> bytes:
         """See `Exchange`."""
@@ -105,7 +104,7 @@ class ScramExchange:
         message = _FIRST.fullmatch(text)
         if message is None:
             raise LoginFailed("the first message is malformed")
-        self.user = _plain(message["name"])
+        self.user = plain_name(message["name"])
         if _TOKEN.search(message["extensions"]):
             raise LoginFailed("the client uses a delegation token, which this broker does not have")
         found = self._find(self.user)
@@ -115,7 +114,7 @@ class ScramExchange:
             self._why_not = f"the credential has {found.iterations} iterations, and {ITERATIONS_MIN} is the minimum: set the password again"
         credential = self._credential = fake_credential(self._secret, self._mechanism, self.user) if self._why_not or not found else found
         authorization_id = message["authorization"]
-        if authorization_id and _plain(authorization_id) != self.user:
+        if authorization_id and plain_name(authorization_id) != self.user:
             raise LoginFailed(
                 "the authorization id is another one than the user",
                 "Authentication failed: Client requested an authorization id that is different from username",
@@ -166,5 +165,6 @@ def salt_of(random_bytes: bytes) -> bytes:
     return salt.encode()
 
 
-def _plain(name: str) -> str:
+def plain_name(name: str) -> str:
+    """A name in a message without its escapes (RFC 5801)."""
     return name.replace("=2C", ",").replace("=3D", "=")
