@@ -397,6 +397,8 @@ def test_the_declared_rights_are_those_that_requests_ask_for(monkeypatch: pytest
 
     class Recording:
         allows_all = False
+        records_use = False
+        denials: Counter[tuple[str, str]] = Counter()  # noqa: RUF012
 
         def authorize(self, session: Session, operation: Op, resource: R, name: str) -> bool:
             asked.add((operation, resource))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -91,8 +92,10 @@ class Rules:
     """Denies by rule; `asked` is what it was asked for."""
 
     allows_all = False
+    records_use = False
 
     def __init__(self) -> None:
+        self.denials: Counter[tuple[str, str]] = Counter()
         self.denied: set[Rule] = set()
         self.asked: set[Rule] = set()
 

@@ -206,19 +206,19 @@ def test_messages_of_scram_without_a_header() -> None:
     assert peer.logged_in
 
 
-@pytest.mark.parametrize(("message", "text"), [
-    (WRONG, "Authentication failed: Invalid username or password"),
-    (b"\0ghost\0secret", "Authentication failed: Invalid username or password"),
-    (b"\0\0secret", "Authentication failed: username not specified"),
-    (b"\0alice\0", "Authentication failed: password not specified"),
-    (b"root\0alice\0secret", "Authentication failed: Client requested an authorization id that is different from username"),
-    (b"root\0alice\0guess", "Authentication failed: Invalid username or password"),
-    (b"alice\0secret", "Invalid SASL/PLAIN response: expected 3 tokens, got 2"),
-    (b"\0alice\0secret\0", "Invalid SASL/PLAIN response: expected 3 tokens, got 4"),
-    (b"", "Invalid SASL/PLAIN response: expected 3 tokens, got 1"),
-    (b"\0alice\xff\0secret", "Authentication failed: Invalid username or password"),
+@pytest.mark.parametrize(("message", "text", "cause"), [
+    (WRONG, "Authentication failed: Invalid username or password", "wrong_password"),
+    (b"\0ghost\0secret", "Authentication failed: Invalid username or password", "unknown_user"),
+    (b"\0\0secret", "Authentication failed: username not specified", "invalid"),
+    (b"\0alice\0", "Authentication failed: password not specified", "invalid"),
+    (b"root\0alice\0secret", "Authentication failed: Client requested an authorization id that is different from username", "other_user"),
+    (b"root\0alice\0guess", "Authentication failed: Invalid username or password", "wrong_password"),
+    (b"alice\0secret", "Invalid SASL/PLAIN response: expected 3 tokens, got 2", "invalid"),
+    (b"\0alice\0secret\0", "Invalid SASL/PLAIN response: expected 3 tokens, got 4", "invalid"),
+    (b"", "Invalid SASL/PLAIN response: expected 3 tokens, got 1", "invalid"),
+    (b"\0alice\xff\0secret", "Authentication failed: Invalid username or password", "unknown_user"),
 ])  # fmt: skip
-def test_failed_logins_are_answered_after_the_delay(message: bytes, text: str) -> None:
+def test_failed_logins_are_answered_after_the_delay(message: bytes, text: str, cause: str) -> None:
     peer = SaslPeer()
     peer.handshake()
     peer.replies()
@@ -231,7 +231,7 @@ def test_failed_logins_are_answered_after_the_delay(message: bytes, text: str) -
     answer = peer.login_answer()
     assert (answer.error_code, answer.error_message) == (58, text)
     assert peer.transport.closing and peer.transport.session.principal == "User:ANONYMOUS"
-    assert peer.failures.counts == {("L", "PLAIN"): 1} and peer.server.logins["PLAIN"] == 0
+    assert peer.failures.counts == {("L", "PLAIN", cause): 1} and peer.server.logins["PLAIN"] == 0
 
 
 def test_the_authorization_id_may_be_the_user() -> None:
@@ -250,7 +250,7 @@ def test_a_mechanism_that_is_not_enabled() -> None:
         peer.clock.advance(DELAY_S)
         answer = peer.handshake_answer()
         assert (answer.error_code, answer.mechanisms) == (33, ["PLAIN", "SCRAM-SHA-256", "OAUTHBEARER"]) and peer.transport.closing
-        assert peer.failures.counts == {("L", ""): 1}
+        assert peer.failures.counts == {("L", "", "mechanism"): 1}
 
 
 @pytest.mark.parametrize("before", [[], ["versions"], ["handshake"], ["scram"], ["scram", "first"], ["raw"]], ids="-".join)
@@ -490,7 +490,7 @@ def test_a_refused_token_is_answered_at_once_and_the_failure_late(caplog: pytest
     answer = peer.login_answer()
     assert (answer.error_code, answer.error_message) == (58, REFUSED.decode()) and peer.transport.closing
     peer.connection.connectionLost(Failure(ConnectionDone()))
-    assert peer.failures.counts["L", "OAUTHBEARER"] == 1
+    assert peer.failures.counts["L", "OAUTHBEARER", "token"] == 1
 
 
 def test_a_client_that_leaves_after_a_refused_token_is_logged(caplog: pytest.LogCaptureFixture) -> None:
@@ -499,7 +499,7 @@ def test_a_client_that_leaves_after_a_refused_token_is_logged(caplog: pytest.Log
     peer.login(bearer("expired"))
     peer.connection.connectionLost(Failure(ConnectionDone()))
     assert "as 'alice' with OAUTHBEARER on listener L: the token has expired" in caplog.text
-    assert peer.failures.counts["L", "OAUTHBEARER"] == 1
+    assert peer.failures.counts["L", "OAUTHBEARER", "token"] == 1
 
 
 def test_only_the_login_is_taken_while_a_session_is_renewed() -> None:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from twisted.internet.defer import Deferred
 
-from txbroker.api.admin_log import RecordedChange
+from txbroker.api.admin_log import RecordedChange, topic_operation
 from txbroker.api.config_resources import ConfigResources, ResourceType, config_needs
 from txbroker.api.request_context import RequestContext
 from txbroker.api.resources import AclOperation
@@ -87,6 +87,8 @@ class _Alterer:
             operation = parse_operation(entity, changes)
             if operation is not None:
                 await self._operations.perform(entity.name, operation, validate_only=validate_only)
+                if not validate_only:
+                    topic_operation(entity.name, f"{operation.key}={operation.value}", context)
             elif validate_only:
                 compute(entity, await self._admin.read(entity))
             else:

@@ -6,6 +6,7 @@ import copy
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 from twisted.internet.defer import Deferred
@@ -16,6 +17,7 @@ from txbroker.api.request_context import RequestContext, Session
 from txbroker.api.resources import CLUSTER_NAME, AclOperation, AclResource, Need, Resources
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.log.region import Region
+from txbroker.security.acl_index import EVERYONE, Rule
 from txbroker.security.principals import java_address
 from txbroker.wire.codec import decoder, encoder
 from txbroker.wire.headers import response_body_position, response_header_version
@@ -47,17 +49,35 @@ class Authorizer(Protocol):
     def authorize_any(self, session: Session, operation: AclOperation, resource: AclResource) -> bool:
         """Whether there can be a resource of this type with which the client may do this (KIP-679)."""
 
+    def rule(self, session: Session, operation: AclOperation, resource: AclResource, name: str) -> Rule:
+        """What a decision follows from."""
+
+    @property
+    def denials(self) -> Counter[tuple[str, str]]:
+        """How many there were, by API and operation: counted here."""
+
+    @property
+    def records_use(self) -> bool:
+        """Whether the audit log has what is allowed, too."""
+
 
 class AllowAll:
     """Every client may do everything."""
 
     allows_all = True
+    records_use = False
+
+    def __init__(self) -> None:
+        self.denials: Counter[tuple[str, str]] = Counter()
 
     def authorize(self, session: Session, operation: AclOperation, resource: AclResource, name: str) -> bool:
         return True
 
     def authorize_any(self, session: Session, operation: AclOperation, resource: AclResource) -> bool:
         return True
+
+    def rule(self, session: Session, operation: AclOperation, resource: AclResource, name: str) -> Rule:
+        return Rule(EVERYONE)
 
 
 class CheckedContext(RequestContext):
@@ -76,8 +96,11 @@ class CheckedContext(RequestContext):
 
     def may(self, operation: AclOperation, resource: AclResource, name: str = CLUSTER_NAME, *, logged: bool = True) -> bool:
         allowed = self._authorizer.authorize(self.session, operation, resource, name)
-        if logged and (not allowed or _log_is_verbose()):
-            self._log(allowed, operation, resource, name, 1)
+        if logged:
+            if not allowed or _log_is_verbose():
+                self._log(allowed, operation, resource, name, 1)
+            if allowed and self._authorizer.records_use:
+                self._record_use(operation, resource, name)
         return allowed
 
     def satisfies(self, need: Need, name: str, count: int) -> bool:
@@ -85,19 +108,39 @@ class CheckedContext(RequestContext):
         allowed = self.may(need.operation, need.resource, name, logged=False)
         if not allowed:
             if need.instead is not None and self.may(need.instead, AclResource.CLUSTER, logged=False):
+                if self._authorizer.records_use:
+                    self._record_use(need.instead, AclResource.CLUSTER, CLUSTER_NAME)
                 return True
             if need.anywhere is not None and self._authorizer.authorize_any(self.session, *need.anywhere):
                 return True
         if not allowed or _log_is_verbose():
             self._log(allowed, need.operation, need.resource, name, count)
+        if allowed and self._authorizer.records_use:
+            self._record_use(need.operation, need.resource, name)
         return allowed
+
+    def _record_use(self, operation: AclOperation, resource: AclResource, name: str) -> None:
+        audit, session = self.session.audit, self.session
+        if audit is not None:
+            rule = partial(self._authorizer.rule, session, operation, resource, name)
+            audit.used(session, self.client_id, self._api, operation, resource, name, rule)
 
     def _log(self, allowed: bool, operation: AclOperation, resource: AclResource, name: str, count: int) -> None:
         """In the form of Kafka's AclAuthorizer, which tools look for; once for a request."""
         key = operation, resource, name
-        if key in self._logged or len(self._logged) > LOGGED_MAX:
+        if key in self._logged:
+            return
+        audit = None if allowed else self.session.audit
+        if not allowed:
+            self._authorizer.denials[self._api, operation.title] += 1
+        if len(self._logged) > LOGGED_MAX:
+            if audit is not None:
+                audit.denied_more()
             return
         self._logged.add(key)
+        if audit is not None:
+            rule = self._authorizer.rule(self.session, operation, resource, name)
+            audit.denied(self.session, self.client_id, self._api, operation, resource, name, rule)
         if len(self._logged) > LOGGED_MAX:
             log.info("Principal = %s: further resources of the same %s request are not logged", self.principal, self._api)
             return

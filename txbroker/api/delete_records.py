@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred
 
+from txbroker.api.admin_log import records_deleted
 from txbroker.api.parking import park
 from txbroker.api.request_context import RequestContext
 from txbroker.api.resources import AclOperation, AclResource, on_each
@@ -48,7 +49,7 @@ class DeleteRecordsHandler:
         for topic in request.topics:
             asked.setdefault(topic.name, {}).update({wanted.partition_index: wanted for wanted in topic.partitions})
         topics = [
-            DeleteRecordsTopicResult(name=name, partitions=[self._delete(name, wanted, deletions) for wanted in partitions.values()])
+            DeleteRecordsTopicResult(name=name, partitions=[self._delete(name, each, deletions, context) for each in partitions.values()])
             for name, partitions in asked.items()
         ]
         response = DeleteRecordsResponse(throttle_time_ms=0, topics=topics)
@@ -58,13 +59,16 @@ class DeleteRecordsHandler:
         keys = [deletion.partition.topic_partition for deletion in waiting]
         return park(self._purgatory, keys, request.timeout_ms, lambda done: _Waiting(response, waiting, done), tried=True)
 
-    def _delete(self, topic: str, wanted: DeleteRecordsPartition, deletions: list[_Deletion]) -> DeleteRecordsPartitionResult:
+    def _delete(
+        self, topic: str, wanted: DeleteRecordsPartition, deletions: list[_Deletion], context: RequestContext
+    ) -> DeleteRecordsPartitionResult:
         try:
             if topic in INTERNAL_TOPICS:
                 raise BrokerError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is internal; its records cannot be deleted")
             partition = self._replicas.get(topic, wanted.partition_index)
             partition.check_leader()
             offset = partition.delete_records(wanted.offset)
+            records_deleted(partition.topic_partition, offset, context)
         except BrokerError as error:
             return _result(wanted, NO_LOW_WATERMARK, error.code)
         result = _result(wanted, NO_LOW_WATERMARK, ErrorCode.NONE)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 
 from twisted.internet.defer import Deferred
 
+from txbroker.api.admin_log import topic_deleted
 from txbroker.api.request_context import RequestContext
 from txbroker.api.resources import AclOperation, AclResource, Need, Rights
 from txbroker.api.topic_waiting import TopicWaiting
@@ -59,9 +60,11 @@ class DeleteTopicsHandler:
             code = ErrorCode.TOPIC_DELETION_DISABLED if by_code else ErrorCode.INVALID_REQUEST
             raise BrokerError(code, "delete.topic.enable is false on this broker")
         mutations = self._quotas.mutations(context.principal, context.client_id, strict=context.api_version >= STRICT_QUOTA_VERSION)
-        return Deferred.fromCoroutine(self._delete(_wanted(request, context), request.timeout_ms, mutations))
+        return Deferred.fromCoroutine(self._delete(_wanted(request, context), request.timeout_ms, mutations, context))
 
-    async def _delete(self, wanted: list[DeleteTopicState], timeout_ms: int, mutations: Mutations) -> DeleteTopicsResponse:
+    async def _delete(
+        self, wanted: list[DeleteTopicState], timeout_ms: int, mutations: Mutations, context: RequestContext
+    ) -> DeleteTopicsResponse:
         named = Counter((state.name, state.topic_id) for state in wanted)
         results = []
         going: dict[str, tuple[bytes, DeletableTopicResult]] = {}
@@ -75,6 +78,7 @@ class DeleteTopicsHandler:
                 name, topic_id = result.name, result.topic_id = topic.name, topic.topic_id
                 mutations.spend(len(topic.partitions))
                 await self._admin.delete(name)
+                topic_deleted(name, context)
                 going[name] = topic_id, result
             except BrokerError as error:
                 result.error_code, result.error_message = error.code, error.message

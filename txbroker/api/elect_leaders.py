@@ -11,6 +11,7 @@ from collections import defaultdict
 
 from twisted.internet.defer import Deferred
 
+from txbroker.api.admin_log import partition_changed
 from txbroker.api.controller_services import OwnController
 from txbroker.api.request_context import RequestContext
 from txbroker.api.resources import AclOperation, on_cluster
@@ -47,14 +48,17 @@ class ElectLeadersHandler:
     def __call__(self, request: ElectLeadersRequest, context: RequestContext) -> Deferred[ElectLeadersResponse]:
         if request.election_type not in set(ElectionType):
             raise BrokerError(ErrorCode.INVALID_REQUEST, f"There is no election type {request.election_type}.")
-        return Deferred.fromCoroutine(self._elect(request))
+        return Deferred.fromCoroutine(self._elect(request, context))
 
-    async def _elect(self, request: ElectLeadersRequest) -> ElectLeadersResponse:
+    async def _elect(self, request: ElectLeadersRequest, context: RequestContext) -> ElectLeadersResponse:
         asked = None
         if request.topic_partitions is not None:
             asked = [TopicPartition(topic.topic, number) for topic in request.topic_partitions for number in topic.partitions]
         elections = await self._controller().elect_leaders(ElectionType(request.election_type), asked)
         elected = {tp: election.leader for tp, election in elections.items() if election.error is ErrorCode.NONE}
+        for topic_partition, leader in elected.items():
+            kind = ElectionType(request.election_type).name.lower()
+            partition_changed("election", topic_partition, {"leader": leader, "type": kind}, context)
         done = True
         if elected:
             topics = {topic_partition.topic for topic_partition in elected}

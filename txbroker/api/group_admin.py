@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from twisted.internet.defer import Deferred
 
+from txbroker.api.admin_log import groups_deleted
 from txbroker.api.authorized_operations import GROUP_OPERATIONS, authorized_operations
 from txbroker.api.request_context import RequestContext
 from txbroker.api.resources import AclOperation, AclResource, Rights, in_place, on_each
@@ -112,7 +113,11 @@ class DeleteGroupsHandler:
         self._coordinator = coordinator
 
     def __call__(self, request: DeleteGroupsRequest, context: RequestContext) -> Deferred[DeleteGroupsResponse]:
-        return self._coordinator.delete_groups(request.groups_names).addCallback(_deleted)
+        def respond(codes: dict[str, ErrorCode]) -> DeleteGroupsResponse:
+            groups_deleted([group for group, code in codes.items() if code is ErrorCode.NONE], context)
+            return _deleted(codes)
+
+        return self._coordinator.delete_groups(request.groups_names).addCallback(respond)
 
     def failed(self, request: DeleteGroupsRequest, context: RequestContext, error: BrokerError) -> DeleteGroupsResponse:
         """Every group with the same error."""

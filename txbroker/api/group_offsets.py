@@ -13,6 +13,7 @@ from functools import partial
 
 from twisted.internet.defer import Deferred, succeed
 
+from txbroker.api.admin_log import offsets_deleted
 from txbroker.api.request_context import RequestContext
 from txbroker.api.resources import AclOperation, AclResource, Need, Rights, on_group
 from txbroker.cluster.image import ClusterImage
@@ -296,7 +297,13 @@ class OffsetDeleteHandler:
         known = [each for each in wanted if each.topic not in denied and self._image.partition(*each) is not None]
         refused = {each: ErrorCode.TOPIC_AUTHORIZATION_FAILED for each in wanted if each.topic in denied}
         done = self._coordinator.delete_offsets(request.group_id, known)
-        return done.addCallback(lambda result: self._answer(request, result[0], result[1] | refused))
+
+        def respond(result: tuple[ErrorCode, Codes]) -> OffsetDeleteResponse:
+            code, codes = result
+            offsets_deleted(request.group_id, [each for each in known if code == ErrorCode.NONE == codes.get(each)], context)
+            return self._answer(request, code, {**codes, **refused})
+
+        return done.addCallback(respond)
 
     def _answer(self, request: OffsetDeleteRequest, code: ErrorCode, codes: Codes) -> OffsetDeleteResponse:
         if code != ErrorCode.NONE:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from txbroker.api.admin_log import partition_changed
 from txbroker.api.request_context import RequestContext
 from txbroker.api.resources import AclOperation, on_cluster
 from txbroker.cluster.replicas import Replicas
@@ -101,14 +102,16 @@ class AlterReplicaLogDirsHandler:
         for directory in request.dirs:
             for topic in directory.topics:
                 for index in topic.partitions:
-                    codes[TopicPartition(topic.name, index)] = self._move(TopicPartition(topic.name, index), directory.path, now_ms)
+                    topic_partition = TopicPartition(topic.name, index)
+                    codes[topic_partition] = self._move(topic_partition, directory.path, now_ms, context)
         return _moved(codes)
 
-    def _move(self, topic_partition: TopicPartition, path: str, now_ms: int) -> ErrorCode:
+    def _move(self, topic_partition: TopicPartition, path: str, now_ms: int, context: RequestContext) -> ErrorCode:
         try:
             self._directories.moves.begin(topic_partition, path, now_ms)
         except BrokerError as error:
             return error.code
+        partition_changed("move between directories", topic_partition, {"directory": path}, context)
         return ErrorCode.NONE
 
     def failed(self, request: AlterReplicaLogDirsRequest, context: RequestContext, error: BrokerError) -> AlterReplicaLogDirsResponse:

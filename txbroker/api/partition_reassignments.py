@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 from twisted.internet.defer import Deferred
 
+from txbroker.api.admin_log import partition_changed
 from txbroker.api.controller_services import OwnController
 from txbroker.api.request_context import RequestContext
 from txbroker.api.resources import AclOperation, on_cluster
@@ -52,7 +53,14 @@ class AlterPartitionReassignmentsHandler:
             for partition in topic.partitions
         }
         altered = self._controller().reassign(targets, factor_may_change=request.allow_replication_factor_change)
-        return altered.addCallback(lambda outcomes: _altered(request, outcomes))
+
+        def respond(outcomes: Mapping[TopicPartition, BrokerError | None]) -> AlterPartitionReassignmentsResponse:
+            for topic_partition, outcome in outcomes.items():
+                if outcome is None:
+                    partition_changed("reassignment", topic_partition, {"replicas": targets[topic_partition]}, context)
+            return _altered(request, outcomes)
+
+        return altered.addCallback(respond)
 
     def failed(
         self, request: AlterPartitionReassignmentsRequest, context: RequestContext, error: BrokerError

@@ -43,6 +43,7 @@ from txbroker.api.request_counts import SAMPLED_ONE_IN, Clock, Errors, ErrorTall
 from txbroker.api.unsupported_features import UnsupportedFeatures
 from txbroker.client_quotas.quotas import ClientQuotas
 from txbroker.errors import BrokerError, ProtocolError
+from txbroker.security.audit_trail import AuditTrail
 from txbroker.wire.codec import decoder, encoder
 from txbroker.wire.headers import request_header_version, response_header_version
 from txbroker.wire.schema import Request, Response, VersionRange, response_class
@@ -149,10 +150,14 @@ class Registry:
         clock: Clock | None = None,
         quotas: ClientQuotas | None = None,
         authorizer: Authorizer | None = None,
+        audit: AuditTrail | None = None,
     ) -> None:
         """`clock` returns monotonic seconds, to time some requests; without it none is timed. `quotas`: of clients, if there can be any.
-        `authorizer`: without one every client may do everything."""
+        `authorizer`: without one every client may do everything. `audit`: if there is an audit log."""
         self.quotas = quotas
+        self.audit = audit
+        if audit is not None:
+            audit.api_name = self.name
         self.authorizer = authorizer or AllowAll()
         self._clock = clock
         self._handlers: dict[int, tuple[Handler, VersionRange]] = {}

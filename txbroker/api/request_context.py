@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from txbroker.api.resources import CLUSTER_NAME, AclOperation, AclResource
+from txbroker.security.audit_trail import AuditTrail
 from txbroker.security.principals import ANONYMOUS
 from txbroker.security.sasl_login import SaslLogin
 
@@ -13,10 +14,11 @@ class Session:
     `peer_host`/`peer_port` and `local_host`/`local_port` are the two ends as the socket reports them; the local end is the address that
     the client has connected to, also if the listener is bound to a wildcard. `principal` is Kafka's "Type:name". `software` is the name
     and version of the client's library, once it has sent them (ApiVersions v3, KIP-511), and empty before. `login`: None without SASL.
-    `has_tls`: the connection is encrypted.
+    `has_tls`: the connection is encrypted. `audit`: the broker's audit log, if it has one.
     """
 
-    __slots__ = ("has_tls", "listener", "local_host", "local_port", "login", "number", "peer_host", "peer_port", "principal", "software")
+    __slots__ = ("audit", "has_tls", "listener", "local_host", "local_port", "login", "number", "peer_host", "peer_port", "principal",
+                 "software")  # fmt: skip
 
     def __init__(
         self,
@@ -39,6 +41,7 @@ class Session:
         self.software = ""
         self.login: SaslLogin | None = None
         self.has_tls = False
+        self.audit: AuditTrail | None = None
 
     @property
     def protocol(self) -> str:

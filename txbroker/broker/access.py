@@ -10,21 +10,26 @@ from txbroker.cluster.tree.interface import Tree
 from txbroker.config.resolve import BrokerConfig
 from txbroker.security.acl_authorizer import AclAuthorizer
 from txbroker.security.acl_store import AclStore
+from txbroker.security.audit_trail import AuditTrail
 from txbroker.security.principals import ANONYMOUS, super_users
 
 log = logging.getLogger("txbroker.security")
 
 
 class Access:
-    """`authorizer` and `acls`: both None if authorizer.class.name is empty, and every client may do everything."""
+    """`authorizer` and `acls`: both None if authorizer.class.name is empty, and every client may do everything.
 
-    def __init__(self, environment: Environment, config: BrokerConfig, tree: Tree) -> None:
+    `audit`: the audit log, if there is one.
+    """
+
+    def __init__(self, environment: Environment, config: BrokerConfig, tree: Tree, audit: AuditTrail | None) -> None:
+        self.audit = audit
         self.authorizer: AclAuthorizer | None = None
         self.acls: AclStore | None = None
         if not config.text("authorizer.class.name"):
             return
         users, everyone = super_users(config.optional_text("super.users")), config.boolean("allow.everyone.if.no.acl.found")
-        self.authorizer = AclAuthorizer(users, allow_everyone=everyone)
+        self.authorizer = AclAuthorizer(users, allow_everyone=everyone, records_use=audit is not None and audit.records_use)
         clock, chance = environment.reactor, environment.random.random
         self.acls = AclStore(tree, self.authorizer.publish, clock, chance, is_shared=is_clustered(config))
         if ANONYMOUS in users:

@@ -54,6 +54,8 @@ from txbroker.retrying import call_each
 from txbroker.transport.ports import SocketPorts
 
 if TYPE_CHECKING:
+    from txbroker.broker.audit_log import AuditLog
+    from txbroker.broker.sasl_listeners import SaslListeners
     from txbroker.metrics.sources import MetricSources
 
 log = logging.getLogger("txbroker.broker")
@@ -148,6 +150,7 @@ class Components:
                 quotas=quotas,
                 acls=access.acls,
                 authorizer=access.authorizer,
+                audit=access.audit,
                 next_producer_id=coordinators.next_producer_id,
                 monotonic_s=environment.monotonic_s,
                 random_bytes=environment.random_bytes,
@@ -242,7 +245,8 @@ class Components:
         directories: LogDirectories,
         controller: Controller,
         zookeeper: SessionCounts | None,
-        logins: Callable[[], Mapping[tuple[str, str, str], int]],
+        sasl: SaslListeners,
+        audit: AuditLog,
     ) -> MetricSources:
         """The components that metrics read."""
         from txbroker.metrics.sources import MetricSources
@@ -269,7 +273,8 @@ class Components:
             zookeeper=zookeeper,
             failover=None if self._replicas.watch is None else self._replicas.watch.counts,
             takeovers=lambda: controller.takeovers,
-            logins=logins,
+            sasl=sasl,
+            audit=audit,
             tls=listening.tls,
         )
 

@@ -67,6 +67,7 @@ from txbroker.groups.coordinator import GroupCoordinator
 from txbroker.log.directories import LogDirectories
 from txbroker.purgatory import Purgatory
 from txbroker.security.acl_store import AclStore
+from txbroker.security.audit_trail import AuditTrail
 from txbroker.security.principals import super_users
 from txbroker.transactions.coordinator import TransactionCoordinator
 from txbroker.transactions.verification import TransactionVerifier
@@ -104,6 +105,7 @@ class HandlerDependencies:
     quotas: ClientQuotas
     acls: AclStore | None
     authorizer: Authorizer | None
+    audit: AuditTrail | None
     next_producer_id: Callable[[], Deferred[int]]
     monotonic_s: Callable[[], float]
     random_bytes: Callable[[int], bytes]
@@ -113,7 +115,7 @@ class HandlerDependencies:
 def build_registry(parts: HandlerDependencies, clock: Callable[[], float] | None) -> Registry:
     """All request handlers; ApiVersions advertises what is registered here. `clock`: monotonic seconds, to measure request times."""
     p = parts
-    registry = Registry(clock=clock, quotas=p.quotas, authorizer=p.authorizer)
+    registry = Registry(clock=clock, quotas=p.quotas, authorizer=p.authorizer, audit=p.audit)
     resources = ConfigResources(p.broker_id, p.image)
     leaders = CurrentLeaders(p.replicas, p.image, p.endpoints)
     operations = TopicOperations(p.image, p.replicas, p.maintenance, p.reread_topic)

@@ -13,6 +13,12 @@ if TYPE_CHECKING:
     from txbroker.client.client_security import ClientSecurity
 
 
+def own_user(config: BrokerConfig) -> str | None:
+    """The user as whom brokers log in; None as `own_login`. ConfigError."""
+    listener = between_brokers(parse_listeners(config))
+    return own_credentials(config, listener.name).user if has_sasl(listener.protocol) and is_clustered(config) else None
+
+
 def own_login(config: BrokerConfig) -> ClientSecurity | None:
     """None without SASL, and for a broker alone. ConfigError."""
     listener = between_brokers(parse_listeners(config))

@@ -63,7 +63,9 @@ class SaslListeners:
         found: dict[tuple[str, str, str], int] = {}
         for name, server in self.servers.items():
             found |= {(name, mechanism, "succeeded"): count for mechanism, count in server.logins.items()}
-            found |= {(name, mechanism, "failed"): self.failures.counts[name, mechanism] for mechanism in ("", *server.mechanisms)}
+            found |= {(name, mechanism, "failed"): 0 for mechanism in ("", *server.mechanisms)}
+        for (name, mechanism, _), count in self.failures.counts.items():
+            found[name, mechanism, "failed"] += count
         return found
 
     def _server(self, config: BrokerConfig, environment: Environment, listener: str) -> SaslServer:

@@ -18,6 +18,7 @@ from twisted.internet.defer import CancelledError, Deferred, succeed
 from txbroker.action_queue import ActionQueue
 from txbroker.broker import settings
 from txbroker.broker.access import Access
+from txbroker.broker.audit_log import AuditLog
 from txbroker.broker.components import Components
 from txbroker.broker.dynamic import DynamicConfigs, encrypt_again
 from txbroker.broker.environment import Environment
@@ -192,6 +193,9 @@ class Broker:
             sample_s=config.int("quota.window.size.seconds"),
             burst_s=config.int("controller.quota.window.num") * config.int("controller.quota.window.size.seconds"),
         )
+        audit = AuditLog(config, environment, identity.broker_id, self._listeners.inter_broker)
+        self._on_stop("audit log", audit.stop)
+        await audit.start()
         sasl = SaslListeners(config, environment, self._listeners.bound)
         self._on_stop("the keys of tokens", sasl.stop)
         keys_read = Deferred.fromCoroutine(sasl.start())
@@ -203,7 +207,9 @@ class Broker:
         await configs.start()
         await encrypt_again(config, ConfigAdmin(tree), identity.broker_id, environment.random_bytes)
         listening.tls.open()
-        access = Access(environment, config, tree)
+        for tls in listening.tls.by_name.values():
+            tls.refused = audit.tls_refused
+        access = Access(environment, config, tree, audit.trail)
         self._on_stop("ACLs", access.stop)
         await access.start()
         if isinstance(tree, SessionTree):
@@ -248,7 +254,7 @@ class Broker:
         listening.accept()
         if metrics is not None:
             counts = tree.counts if isinstance(tree, SessionTree) else None
-            metrics.add(components.metric_sources(listening, directories, controller, counts, sasl.counts))
+            metrics.add(components.metric_sources(listening, directories, controller, counts, sasl, audit))
         self._status.phase = Phase.RUNNING
         components.make_topics(self._first_topics)
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from txbroker.config import (
+    audit_keys,
     cluster_keys,
     general_keys,
     group_keys,
@@ -31,6 +32,7 @@ BROKER_KEYS: Mapping[str, Key] = by_name(
         *cluster_keys.KEYS,
         *tiered_keys.KEYS,
         *metrics_keys.KEYS,
+        *audit_keys.KEYS,
     )
 )
 

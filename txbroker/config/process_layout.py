@@ -48,6 +48,7 @@ def process_overrides(config: BrokerConfig, processes: int, socket: str, broker_
     common = {key: value for key, value in _DEFAULTS.items() if _is_default(config, key)} | {"broker.id.generation.enable": "false"}
     if config.int("txbroker.metrics.port") >= 0:
         common |= {"txbroker.metrics.host": "127.0.0.1", "txbroker.metrics.port": "0"}
+    audit = config.optional_text("txbroker.audit.file")
     made = []
     for number in range(processes):
         overrides = {
@@ -57,6 +58,8 @@ def process_overrides(config: BrokerConfig, processes: int, socket: str, broker_
             "log.dirs": ",".join(posixpath.join(directory, process_directory(number)) for directory in config.list("log.dirs")),
             "txbroker.metadata.socket": socket,
         }
+        if audit is not None:
+            overrides["txbroker.audit.file"] = f"{audit}.{process_directory(number)}"
         if has_advertised:
             overrides["advertised.listeners"] = _shifted("advertised.listeners", listeners.advertised.values(), number)
         made.append(overrides)

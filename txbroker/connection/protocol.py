@@ -20,6 +20,7 @@ from txbroker.connection.admission import Admission, Begun
 from txbroker.connection.response_order import Slot
 from txbroker.connection.states import ANONYMOUS_STATES, RequestKind, State, States, expected, request_kind
 from txbroker.errors import BrokerError, ErrorCode, ProtocolError
+from txbroker.security.principals import ANONYMOUS
 from txbroker.transport import other_protocols
 from txbroker.transport.interfaces import FrameTransport
 from txbroker.wire.codec import encoder
@@ -56,7 +57,10 @@ class Connection(Admission):
 
     def makeConnection(self, transport: FrameTransport) -> None:
         self._transport = transport
-        self._session = transport.session
+        session = self._session = transport.session
+        session.audit = audit = self._registry.audit
+        if audit is not None and self._states is ANONYMOUS_STATES and session.principal != ANONYMOUS:
+            audit.logged_in(session, None, "TLS certificate")
 
     def connectionLost(self, reason: Failure) -> None:
         """Cancel the requests in flight."""

@@ -20,7 +20,7 @@ from txbroker.connection.admission import Begun
 from txbroker.connection.protocol import Connection
 from txbroker.connection.response_order import Slot
 from txbroker.connection.states import SASL_STATES, RequestKind, State, request_kind
-from txbroker.security.sasl_exchange import LoginFailed
+from txbroker.security.sasl_exchange import Cause, LoginFailed
 from txbroker.security.sasl_login import SaslLogin, SaslServer, Turn
 from txbroker.transport.interfaces import FrameTransport
 from txbroker.wire.messages.api_versions import ApiVersionsResponse
@@ -48,7 +48,7 @@ class SaslConnection(Connection):
     def connectionLost(self, reason: Failure) -> None:
         """A client may end its connection instead of the login that was refused."""
         if self._login.refused:
-            self._log_failure(LoginFailed(self._login.refused))
+            self._log_failure(LoginFailed(self._login.refused, cause=Cause.TOKEN))
         super().connectionLost(reason)
 
     def frame_received(self, frame: memoryview, /) -> bool:
@@ -98,6 +98,8 @@ class SaslConnection(Connection):
         elif login.turn is Turn.NOTHING:
             self._takes_messages = False
             self._session.principal = login.principal
+            if self._session.audit is not None:
+                self._session.audit.logged_in(self._session, self._client_id, login.mechanism)
             self._state = State.LIMITED if login.is_limited else State.READY
             self._transport.limit_frames(None)
         elif login.turn is Turn.MESSAGE and not login.is_framed and not self._takes_messages:
@@ -132,4 +134,6 @@ class SaslConnection(Connection):
         login, session = self._login, self._session
         mechanism = f" with {login.mechanism}" if login.mechanism else ""
         who = f"{self._who()} as {login.user}{mechanism}"
-        login.server.failures.failed(session.peer_host, session.listener, login.mechanism, who, failure.reason)
+        login.server.failures.failed(session.peer_host, session.listener, login.mechanism, who, failure)
+        if session.audit is not None:
+            session.audit.login_failed(session, self._client_id, login.mechanism, login.claimed, failure.cause, failure.reason)

@@ -14,7 +14,7 @@ from txbroker.broker.environment import Environment, Instruments
 from txbroker.broker.status import Status
 from txbroker.config.resolve import BrokerConfig
 from txbroker.errors import StartError
-from txbroker.metrics import cleaning, groups, partitions, process, refusals, tls, traffic, transactions
+from txbroker.metrics import cleaning, groups, partitions, process, refusals, security, tls, traffic, transactions
 from txbroker.metrics.families import Piece, gauge, gauges
 from txbroker.metrics.http import Answer, Pages, text
 from txbroker.metrics.reactor_load import ReactorLoad
@@ -106,6 +106,7 @@ class MetricsEndpoint:
             return
         yield from refusals.refusals(sources)
         yield from tls.tls(sources)
+        yield from security.security(sources)
         yield from traffic.requests(sources)
         yield from traffic.connections(sources)
         yield from traffic.waiting(sources)

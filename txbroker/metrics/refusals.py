@@ -62,10 +62,6 @@ def refusals(sources: MetricSources) -> Iterator[Piece]:
     samples: list[Sample] = [(labels(reason=reason), count) for reason, count in sorted(counts.items())]
     documentation = "Requests and connections refused, delayed by a limit or closed by the broker, by reason"
     yield from counters("txbroker_refusals", documentation, samples)
-    logins = [(labels(listener=listener, mechanism=mechanism, result=result), count)
-              for (listener, mechanism, result), count in sorted(sources.logins().items())]  # fmt: skip
-    documentation = "Logins by SASL, by listener, mechanism and result; a client that failed may not have named a mechanism"
-    yield from counters("txbroker_logins", documentation, logins)
     yield from counter(
         "txbroker_reading_paused",
         "Times that reading from a connection was paused because too many of its requests or responses were pending",

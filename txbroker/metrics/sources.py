@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from txbroker.api.fetch_sessions import FetchSessions
     from txbroker.api.registry import Registry
+    from txbroker.broker.audit_log import AuditLog
+    from txbroker.broker.sasl_listeners import SaslListeners
     from txbroker.broker.tls_listeners import TlsListeners
     from txbroker.cluster.image import ClusterImage
     from txbroker.cluster.replicas import Replicas
@@ -50,4 +52,5 @@ class MetricSources:
     failover: FailoverCounts | None  # None without connection-loss failover
     takeovers: Callable[[], int]
     tls: TlsListeners
-    logins: Callable[[], Mapping[tuple[str, str, str], int]]  # by listener, mechanism and result
+    sasl: SaslListeners
+    audit: AuditLog

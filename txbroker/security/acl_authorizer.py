@@ -5,10 +5,11 @@ Decisions are kept by principal and host until the ACLs change, so that a reques
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection
 from typing import Protocol
 
-from txbroker.security.acl_index import AclIndex, Decision
+from txbroker.security.acl_index import ACL, EVERYONE, NO_ACL, SUPER_USER, AclIndex, Decision, Rule
 from txbroker.security.acl_model import AclOperation, AclResource
 from txbroker.security.principals import java_address
 
@@ -32,13 +33,16 @@ class Client(Protocol):
 class AclAuthorizer:
     """`index`: the ACLs of the moment, without any before the first `publish`. `super_users` may do everything.
 
-    `allow_everyone`: whether resources without ACLs may be used by all (allow.everyone.if.no.acl.found).
+    `allow_everyone`: whether resources without ACLs may be used by all (allow.everyone.if.no.acl.found). `records_use`: see
+    api.authorization.Authorizer.
     """
 
     allows_all = False
 
-    def __init__(self, super_users: Collection[str], *, allow_everyone: bool) -> None:
+    def __init__(self, super_users: Collection[str], *, allow_everyone: bool, records_use: bool = False) -> None:
         self.index = AclIndex({})
+        self.records_use = records_use
+        self.denials: Counter[tuple[str, str]] = Counter()
         self._super_users = frozenset(super_users)
         self._allow_everyone = allow_everyone
         self._decisions: dict[tuple[str, str], dict[_Key, bool]] = {}
@@ -79,6 +83,15 @@ class AclAuthorizer:
         if not decision.has_acls and self._allow_everyone:
             return decision._replace(allowed=True)
         return decision
+
+    def rule(self, client: Client, operation: AclOperation, resource: AclResource, name: str) -> Rule:
+        """What a decision follows from."""
+        if client.principal in self._super_users:
+            return Rule(SUPER_USER)
+        decision = self.decide(client.principal, java_address(client.peer_host), operation, resource, name)
+        if decision.by is not None:
+            return Rule(ACL, decision.by)
+        return Rule(EVERYONE if decision.allowed else NO_ACL)
 
     def _keep(self, client: Client, key: _Key, allowed: bool) -> None:
         if self._count >= DECISIONS_MAX:

@@ -39,6 +39,16 @@ class Decision(NamedTuple):
     has_acls: bool
 
 
+class Rule(NamedTuple):
+    """What decides: `by` is SUPER_USER, ACL, NO_ACL or EVERYONE; `acl`: the binding, if one decides."""
+
+    by: str
+    acl: AclBinding | None = None
+
+
+SUPER_USER, ACL, NO_ACL, EVERYONE = "super.users", "ACL", "no ACL", "allow.everyone.if.no.acl.found"
+
+
 class AclIndex:
     """The entries of each pattern; an empty set of entries counts as no pattern."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from enum import StrEnum
 
 from txbroker.errors import BrokerError, ErrorCode
 
@@ -10,12 +11,32 @@ from txbroker.errors import BrokerError, ErrorCode
 LOGGED_USER_MAX = 100
 
 
+class Cause(StrEnum):
+    """Why logins fail, for metrics and the audit log."""
+
+    UNKNOWN_USER = "unknown_user"
+    WRONG_PASSWORD = "wrong_password"
+    OTHER_USER = "other_user"  # an authorization id, or a second login on a connection
+    MECHANISM = "mechanism"  # one that is not enabled, or another one in a second login
+    TOKEN = "token"  # one that is not valid
+    TLS = "tls"  # a handshake, or a certificate
+    INVALID = "invalid"  # a message that is malformed, another request, or a credential that may not be used
+
+
 class LoginFailed(BrokerError):
     """A client could not log in. `message` is for the client, None for one that gives no reason; `reason` is for the log."""
 
-    def __init__(self, reason: str, message: str | None = None, code: ErrorCode = ErrorCode.SASL_AUTHENTICATION_FAILED) -> None:
+    def __init__(
+        self,
+        reason: str,
+        message: str | None = None,
+        code: ErrorCode = ErrorCode.SASL_AUTHENTICATION_FAILED,
+        *,
+        cause: Cause = Cause.INVALID,
+    ) -> None:
         super().__init__(code, message)
         self.reason = reason
+        self.cause = cause
 
 
 class Exchange(ABC):

@@ -12,7 +12,7 @@ from enum import Enum
 from txbroker.clock import Clock
 from txbroker.errors import ErrorCode
 from txbroker.security.failed_logins import FailedLogins
-from txbroker.security.sasl_exchange import Exchange, LoginFailed, shown_user
+from txbroker.security.sasl_exchange import Cause, Exchange, LoginFailed, shown_user
 
 RENEWAL_INTERVAL_S = 1.0  # Kafka's KafkaChannel: a client may not renew its session more often
 MECHANISM_NAME_MAX = 100  # of one that is not enabled, in the log
@@ -81,7 +81,12 @@ class SaslLogin:
     @property
     def user(self) -> str:
         """Whom the client claims to be, for the log."""
-        return shown_user(self._exchange.user) if self._exchange is not None and self._exchange.user else "an unknown user"
+        return shown_user(self.claimed) if self.claimed else "an unknown user"
+
+    @property
+    def claimed(self) -> str:
+        """The same as the client has sent it; empty as long as it has not."""
+        return "" if self._exchange is None else self._exchange.user
 
     @property
     def refused(self) -> str:
@@ -121,10 +126,11 @@ class SaslLogin:
                 f"the mechanism {mechanism[:MECHANISM_NAME_MAX]!r} is not enabled on this listener",
                 f"Unsupported SASL mechanism {mechanism[:MECHANISM_NAME_MAX]}",
                 ErrorCode.UNSUPPORTED_SASL_MECHANISM,
+                cause=Cause.MECHANISM,
             ))  # fmt: skip
         if self.principal and mechanism != self.mechanism:
             # As in Kafka, the client learns it by the end of the connection.
-            self._failure(LoginFailed(f"re-authentication with {mechanism} instead of {self.mechanism}"))
+            self._failure(LoginFailed(f"re-authentication with {mechanism} instead of {self.mechanism}", cause=Cause.MECHANISM))
             return
         self.mechanism, self.is_framed = mechanism, is_framed
         self._exchange = make()
@@ -140,7 +146,7 @@ class SaslLogin:
                 self._check_principal(f"User:{exchange.user}")
         except LoginFailed as failure:
             text = f"Authentication failed during {self._text} due to invalid credentials with SASL mechanism {self.mechanism}"
-            raise self._failure(LoginFailed(failure.reason, failure.message or text)) from None
+            raise self._failure(LoginFailed(failure.reason, failure.message or text, cause=failure.cause)) from None
         if exchange.is_complete:
             self._complete(f"User:{exchange.user}", exchange.lifetime_ms)
         return answer
@@ -149,7 +155,9 @@ class SaslLogin:
         if self.principal and principal != self.principal:
             before, after = (name.replace(":", ".", 1) for name in (self.principal, principal))
             raise LoginFailed(
-                "re-authentication as another user", f"Cannot change principals during re-authentication from {before}: {after}"
+                "re-authentication as another user",
+                f"Cannot change principals during re-authentication from {before}: {after}",
+                cause=Cause.OTHER_USER,
             )
 
     def _complete(self, principal: str, credential_ms: int | None) -> None:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-from txbroker.security.sasl_exchange import Exchange, LoginFailed, shown_user
+from txbroker.security.sasl_exchange import Cause, Exchange, LoginFailed, shown_user
 from txbroker.security.scram import NAME, plain_name
 
 REFUSED = b'{"status":"invalid_token"}'
@@ -49,9 +49,10 @@ class OauthExchange(Exchange):
     def respond(self, message: bytes) -> bytes:
         """See `Exchange`."""
         if self.refused and message == SEPARATOR.encode():
-            raise LoginFailed(self.refused, REFUSED.decode())
+            raise LoginFailed(self.refused, REFUSED.decode(), cause=Cause.TOKEN)
         if self._tokens == TOKENS_MAX:
-            raise LoginFailed(f"{TOKENS_MAX} tokens were refused, the last one as {self.refused}", REFUSED.decode())
+            reason = f"{TOKENS_MAX} tokens were refused, the last one as {self.refused}"
+            raise LoginFailed(reason, REFUSED.decode(), cause=Cause.TOKEN)
         self._tokens += 1
         authorization_id, token = _parsed(message)
         try:
@@ -65,6 +66,7 @@ class OauthExchange(Exchange):
                 f"the authorization id is {shown_user(authorization_id)} instead of the user of the token",
                 f"Authentication failed: Client requested an authorization id ({authorization_id}) that is different from the token's "
                 f"principal name ({accepted.user})",
+                cause=Cause.OTHER_USER,
             )
         self.lifetime_ms = accepted.lifetime_ms
         self.is_complete = True

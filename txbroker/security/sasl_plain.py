@@ -6,7 +6,7 @@ import hashlib
 import hmac
 from collections.abc import Mapping
 
-from txbroker.security.sasl_exchange import Exchange, LoginFailed
+from txbroker.security.sasl_exchange import Cause, Exchange, LoginFailed
 
 PARTS = 3  # authorization id, user, password
 USER_OPTION = "user_"
@@ -41,13 +41,14 @@ class PlainExchange(Exchange):
         known = self._passwords.get(self.user)
         is_equal = hmac.compare_digest(_digest(password), _digest(known or ""))
         if known is None:
-            raise LoginFailed("no such user in the login configuration of PLAIN", WRONG)
+            raise LoginFailed("no such user in the login configuration of PLAIN", WRONG, cause=Cause.UNKNOWN_USER)
         if not is_equal:
-            raise LoginFailed("wrong password", WRONG)
+            raise LoginFailed("wrong password", WRONG, cause=Cause.WRONG_PASSWORD)
         if authorization_id and authorization_id != self.user:
             raise LoginFailed(
                 "the authorization id is another one than the user",
                 "Authentication failed: Client requested an authorization id that is different from username",
+                cause=Cause.OTHER_USER,
             )
         self.is_complete = True
         return b""

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-from txbroker.security.sasl_exchange import Exchange, LoginFailed
+from txbroker.security.sasl_exchange import Cause, Exchange, LoginFailed
 from txbroker.wire import scram
 from txbroker.wire.scram import HASHES, ITERATIONS_MIN
 
@@ -93,6 +93,7 @@ class ScramExchange(Exchange):
         self._secret = secret
         self._credential: ScramCredential | None = None
         self._why_not = ""  # why the proof cannot be right
+        self._cause = Cause.WRONG_PASSWORD
         self._signed = ""
 
     def respond(self, message: bytes) -> bytes:
@@ -109,15 +110,17 @@ class ScramExchange(Exchange):
             raise LoginFailed("the client uses a delegation token, which this broker does not have")
         found = self._find(self.user)
         if found is None:
-            self._why_not = f"no such user for {self._mechanism}"
+            self._why_not, self._cause = f"no such user for {self._mechanism}", Cause.UNKNOWN_USER
         elif found.iterations < ITERATIONS_MIN:
             self._why_not = f"the credential has {found.iterations} iterations, and {ITERATIONS_MIN} is the minimum: set the password again"
+            self._cause = Cause.INVALID
         credential = self._credential = fake_credential(self._secret, self._mechanism, self.user) if self._why_not or not found else found
         authorization_id = message["authorization"]
         if authorization_id and plain_name(authorization_id) != self.user:
             raise LoginFailed(
                 "the authorization id is another one than the user",
                 "Authentication failed: Client requested an authorization id that is different from username",
+                cause=Cause.OTHER_USER,
             )
         self._client_nonce = message["nonce"]
         self._nonce = self._client_nonce + self._nonce
@@ -141,10 +144,10 @@ class ScramExchange(Exchange):
         except binascii.Error:
             raise LoginFailed("the final message is malformed") from None
         if len(proof) != len(expected):
-            raise LoginFailed(self._why_not or "the proof has another length")
+            raise LoginFailed(self._why_not or "the proof has another length", cause=self._cause)
         is_right = hmac.compare_digest(scram.stored_key(self._hash, scram.exclusive_or(proof, expected)), credential.stored_key)
         if self._why_not or not is_right:
-            raise LoginFailed(self._why_not or "wrong password")
+            raise LoginFailed(self._why_not or "wrong password", cause=self._cause)
         self.is_complete = True
         return f"v={base64.b64encode(scram.signature(self._hash, credential.server_key, signed)).decode()}"
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ssl
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from txbroker.tls import files
 from txbroker.tls.certificates import Certificate, read_certificate
@@ -41,6 +42,8 @@ class ListenerTls:
 
     def __init__(self, settings: TlsSettings, rules: str, *, names_clients: bool, is_for_brokers: bool = False) -> None:
         """`names_clients`: a client's certificate is its principal, not its login. TlsProblem."""
+        self.refused: Callable[[Any, str], None] = lambda session, reason: None
+        """Called with the session and the reason of each handshake that fails."""
         self._is_for_brokers = is_for_brokers
         self._rules = parse_rules(rules) if names_clients else None
         self.loaded = self._load(settings)

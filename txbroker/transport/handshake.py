@@ -148,6 +148,7 @@ class Handshake:
         """Count and log a failure; the reason to close."""
         self._hub.closed_for[reason] += 1
         self._hub.handshakes.failed(self.session, text)
+        self._tls.refused(self.session, text)
         return CONNECTION_LOST
 
     def _expired(self) -> None:

@@ -77,6 +77,10 @@ class ListenerTls(Protocol):
     def context(self) -> ssl.SSLContext:
         """That of new connections."""
 
+    @property
+    def refused(self) -> Callable[[Any, str], None]:
+        """To be called with the session and the reason of a handshake that has failed."""
+
     def principal(self, certificate: bytes | None) -> str | None:
         """Kafka's "Type:name" of a client with this certificate, in DER; None: it is not by its certificate. ValueError: it has none."""
 
