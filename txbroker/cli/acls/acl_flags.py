@@ -89,7 +89,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(f"--{permission}-principal", action="append", type=principal, default=[], metavar="TYPE:NAME", help=who_help)
         host_help = f"the address of the principals of --{permission}-principal; {several}; all by default"
         parser.add_argument(f"--{permission}-host", action="append", default=[], metavar="ADDRESS", help=host_help)
-    listed = f"with --list: only the ACLs of this principal; {several}. With explain: the principal"
+    listed = f"with --list and suggest: only those of this principal; {several}. With explain: the principal"
     parser.add_argument("--principal", action="append", type=principal, default=[], metavar="TYPE:NAME", help=listed)
     parser.add_argument("--producer", action="store_true", help="with --topic: what a producer needs; with --transactional-id, too")
     parser.add_argument("--consumer", action="store_true", help="with --topic and --group: what a consumer needs")

@@ -1,4 +1,4 @@
-"""`txbroker acls`: access control lists (Kafka's kafka-acls), and why a client may or may not do something."""
+"""`txbroker acls`: access control lists (Kafka's kafka-acls), why a client may or may not do something, and the rules that it needs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import Any
 
 from txbroker.cli import clients
-from txbroker.cli.acls import acl_requests
+from txbroker.cli.acls import acl_requests, suggestion
 from txbroker.cli.acls.acl_flags import Named, add_flags, named, wanted
 from txbroker.cli.acls.explanation import explain
 from txbroker.cli.arguments import add_client
@@ -17,26 +17,28 @@ from txbroker.console.failures import DONE, BadUsage, CommandFailed
 from txbroker.security.acl_model import ANY, AclBinding, AclEntry, AclFilter, PatternType, ResourcePattern
 
 DESCRIPTION = """\
-List, add and remove access control lists (ACLs), or explain why a client may do something or not.
+List, add and remove access control lists (ACLs), explain why a client may do something or not, or suggest rules.
 
   txbroker acls --bootstrap-server 127.0.0.1:9092 --add --allow-principal User:alice --consumer --topic orders --group reports
   txbroker acls --bootstrap-server 127.0.0.1:9092 --add --allow-principal User:bob --producer --topic log- --resource-pattern-type prefixed
   txbroker acls --bootstrap-server 127.0.0.1:9092 --list
   txbroker acls --bootstrap-server 127.0.0.1:9092 explain --principal User:alice --operation Read --topic orders
+  txbroker acls suggest --audit /var/log/txbroker/audit.log --principal User:alice
 
-`explain` ends with status 1 if the client may not, and shows the command that allows it.
+`explain` ends with status 1 if the client may not, and shows the command that allows it. `suggest` prints the commands for the smallest
+set of rules that allows what principals did, by the events `use` of an audit log; with --bootstrap-server without what ACLs allow already.
 """
-EXPLAIN = "explain"
+EXPLAIN, SUGGEST = "explain", "suggest"
 COLUMNS = (Column("type", "RESOURCE"), Column("pattern", "PATTERN"), Column("name", "NAME"), Column("principal", "PRINCIPAL"),
            Column("host", "HOST"), Column("operation", "OPERATION"), Column("permission", "PERMISSION"))  # fmt: skip
 
 
 def add_parser(subparsers: Any) -> None:
     """Add the subcommand."""
-    parser = subparsers.add_parser("acls", help="list, add, remove and explain access control lists", description=DESCRIPTION)
-    add_client(parser)
-    explain_help = "say whether --principal may do --operation, and why"
-    parser.add_argument("explain", nargs="?", choices=(EXPLAIN,), metavar=EXPLAIN, help=explain_help)
+    parser = subparsers.add_parser("acls", help="list, add, remove, explain and suggest access control lists", description=DESCRIPTION)
+    add_client(parser, required=False)
+    explain_help = "explain: say whether --principal may do --operation, and why; suggest: print the rules for what principals did"
+    parser.add_argument("question", nargs="?", choices=(EXPLAIN, SUGGEST), metavar="explain|suggest", help=explain_help)
     actions = parser.add_mutually_exclusive_group()
     list_help = "list ACLs: those of the resources that are named, or all"
     actions.add_argument("--list", dest="action", action="store_const", const="list", help=list_help)
@@ -44,6 +46,7 @@ def add_parser(subparsers: Any) -> None:
     remove_help = "remove ACLs; without principals all of a resource"
     actions.add_argument("--remove", dest="action", action="store_const", const="remove", help=remove_help)
     add_flags(parser)
+    suggestion.add_flags(parser)
     parser.add_argument("--host", metavar="ADDRESS", help="with explain: the address of the client; without it, any")
     parser.set_defaults(command=run)
 
@@ -51,14 +54,18 @@ def add_parser(subparsers: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Do the one action; BadUsage, CommandFailed."""
     shown = results(arguments)
-    if (arguments.explain is None) == (arguments.action is None):
-        raise BadUsage("specify one of --list, --add, --remove and explain")
-    if arguments.explain is not None:
+    if (arguments.question is None) == (arguments.action is None):
+        raise BadUsage("specify one of --list, --add, --remove, explain and suggest")
+    if arguments.question == SUGGEST:
+        return suggestion.suggest(arguments, shown)
+    if arguments.bootstrap_server is None:
+        raise BadUsage("--bootstrap-server is required; only suggest works without it")
+    if arguments.question == EXPLAIN:
         return explain(arguments, shown)
     if arguments.action == "list":
         return _list(arguments, shown)
     if arguments.principal:
-        raise BadUsage("--principal is for --list and explain: use --allow-principal or --deny-principal")
+        raise BadUsage("--principal is for --list, explain and suggest: use --allow-principal or --deny-principal")
     changes = wanted(arguments)
     return _add(arguments, changes, shown) if arguments.action == "add" else _remove(arguments, changes, shown)
 
