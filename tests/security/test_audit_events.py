@@ -155,7 +155,7 @@ def test_every_administrative_change_is_recorded(broker: Audited) -> None:
 
 
 def test_the_password_of_a_super_user_is_a_change_of_its_own(broker: Audited) -> None:
-    """Whoever may alter the cluster could become an administrator so."""
+    """A client that may alter the cluster could become an administrator so."""
     broker.create(creation("kafka-cluster", Op.ALTER, kind=R.CLUSTER))
     users = [ScramCredentialUpsertion(name=name, mechanism=2, iterations=4096, salt=b"salt", salted_password=b"x" * 64)
              for name in ("admin", "bob")]  # fmt: skip

@@ -15,11 +15,11 @@ KEYS = (
     Key("txbroker.audit.file.count", Type.INT, 10, Importance.LOW,
         "How many renamed files are kept; the oldest is deleted.", at_least(0)),
     Key("txbroker.audit.events", Type.LIST, AUDIT_EVENTS[:-1], Importance.MEDIUM,
-        "What is recorded: denial, login, login_failure, change (of topics, configurations, ACLs, users, quotas and groups), and use (what "
-        "is allowed by an authorizer, once a period for each principal, address, operation and resource).", each_of(*AUDIT_EVENTS)),
+        "What is recorded: denial, login, login_failure, change (by administrators), and use (what an authorizer allows, once a period for "
+        "each principal, address, operation and resource).", each_of(*AUDIT_EVENTS)),
     Key("txbroker.audit.use.period.ms", Type.LONG, 3_600_000, Importance.LOW,
         "How often the use of the same right is recorded, in milliseconds.", at_least(1000)),
     Key("txbroker.audit.excluded.principals", Type.STRING, None, Importance.LOW,
-        "Principals, separated by semicolons, whose logins and uses are not recorded, such as those of brokers and of monitoring. Denials, "
-        "failed logins and changes are.", principals),
+        "Principals, separated by semicolons, whose logins and uses are not recorded, such as those of brokers and of monitoring.",
+        principals),
 )
