@@ -35,7 +35,8 @@ def test_options_and_comments() -> None:
     ("a required username;", 'has no value for the option username; write name="value"'),
     ("a required password=123;", "has no value for the option password"),
     ("a required password=/secret;", "has no value for the option password"),
-    ("a required = ;", "has no value for an option"),
+    ("a required = ;", "has no value for option 1"),
+    ("a required password=\"a\" part-of-it;", "has no value for option 2;"),
     ("12 required;", "does not begin with the class of a login module"),
 ])  # fmt: skip
 def test_what_is_refused(text: str, problem: str) -> None:

@@ -39,7 +39,7 @@ class Secrets:
         self.made: dict[str, str] = {}
 
     def new(self, place: str) -> str:
-        return self.made.setdefault(place, secrets.token_hex(12))
+        return self.made.setdefault(place, f"s{secrets.token_hex(12)}")
 
     def in_text(self, text: str) -> list[str]:
         """The places whose secrets a text has, plain or as bytes are often shown."""

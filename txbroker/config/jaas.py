@@ -15,6 +15,7 @@ PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
 
 _FLAGS = ("REQUIRED", "REQUISITE", "SUFFICIENT", "OPTIONAL")
+_NAMED = ("username", "password")
 _ESCAPES = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 _OCTAL = "01234567"
 _LINE_ENDS = "\n\r"
@@ -52,7 +53,8 @@ def _module(tokens: _Tokens) -> LoginModule:
     while tokens.advance() and tokens.mark != ";":
         option = tokens.text
         if not tokens.advance() or tokens.mark != "=" or not tokens.advance() or tokens.text is None:
-            named = "an option" if option is None else f"the option {option}"
+            # Another word may be a part of a password without quotation marks.
+            named = f"the option {option}" if option in _NAMED else f"option {len(options) + 1}"
             raise InvalidJaas(f'has no value for {named}; write name="value"')
         if option is not None:
             options[option] = tokens.text
