@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import pkgutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from types import ModuleType
 from typing import NamedTuple
@@ -12,8 +12,9 @@ from typing import NamedTuple
 import txbroker.api
 import txbroker.wire.messages
 from docs.reference_pages.markdown import escape, table
+from txbroker.api.authorization import denial
 from txbroker.api.registry import api_name
-from txbroker.api.resources import Rights, rights_of
+from txbroker.api.resources import AclResource, Rights, refused_of, rights_of
 from txbroker.wire.schema import Request, VersionRange
 
 _HEAD = """\
@@ -25,7 +26,8 @@ not advertised, or only on listeners with SASL, and those that only a broker of 
 require them fail at once and with a reason.
 
 With an [authorizer](../security.md#access-control-lists) a request needs operations on the resources that it names, as in Apache Kafka.
-The last column has all that requests of an API may ask for: of some one is enough, such as on the topic or on the cluster.
+The table has all that requests of an API may ask for: of some one is enough, such as on the topic or on the cluster. The last column has
+the errors without them; an API without an error leaves out what the client may not see.
 
 """
 _TITLES = ("Behaviour", "Version notes")
@@ -47,6 +49,7 @@ class Served(NamedTuple):
     for_login: bool
     in_cluster: bool
     rights: Rights
+    refused: Sequence[AclResource]
 
 
 def served() -> Mapping[int, Served]:
@@ -64,6 +67,7 @@ def served() -> Mapping[int, Served]:
                     getattr(value, "for_login", False),
                     getattr(value, "in_cluster", False),
                     rights_of(value),
+                    refused_of(value),
                 )
     return dict(sorted(found.items()))
 
@@ -84,8 +88,9 @@ def protocol_page() -> str:
         versions = f"{api.versions}, in a cluster" if api.in_cluster else str(api.versions)
         versions += "" if api.advertised else ", on listeners with SASL" if api.for_login else ", not advertised"
         rights = "; ".join(f"{operation.title} on {resource.title}" for operation, resource in api.rights)
-        rows.append([str(key), link, versions, str(api.request.versions), rights])
-    page = _HEAD + table(("key", "API", "versions served", "versions in Kafka", "operations that it may need"), rows)
+        errors = ", ".join(denial(resource).code.name for resource in api.refused)
+        rows.append([str(key), link, versions, str(api.request.versions), rights, errors])
+    page = _HEAD + table(("key", "API", "versions served", "versions in Kafka", "operations that it may need", "errors without them"), rows)
     for module in dict.fromkeys(api.module for api in apis.values()):
         names = ", ".join(f"{api_name(api.request)} ({key})" for key, api in apis.items() if api.module is module)
         page += f"\n({_anchor(module)})=\n## {names}\n\n{_docstring(module)}"

@@ -150,13 +150,13 @@ class Populated:
         self._victims = itertools.cycle(range(VICTIMS))
         for start in range(0, len(bindings()), 500):
             creations = [acl._asdict() for acl in bindings()[start : start + 500]]
-            created = self._admin(30, 3, {"creations": creations})
+            created = self.admin(30, 3, {"creations": creations})
             assert {result["error_code"] for result in created["results"]} == {0}, created
         names = [TOPIC_NAME, *(f"present-victim-{number}" for number in range(VICTIMS))]
         topics = [{"name": name, "num_partitions": 2, "replication_factor": 1, "assignments": [], "configs": []} for name in names]
-        assert {t["error_code"] for t in self._admin(19, 4, {"topics": topics, "timeout_ms": 30_000})["topics"]} == {0}
+        assert {t["error_code"] for t in self.admin(19, 4, {"topics": topics, "timeout_ms": 30_000})["topics"]} == {0}
         side.ready(lambda: self._leaders(names) == 2 * len(names), "all partitions have leaders")
-        described = self._admin(3, 10, {"topics": [{"name": TOPIC_NAME}]})
+        described = self.admin(3, 10, {"topics": [{"name": TOPIC_NAME}]})
         topic_id, broker_id = described["topics"][0]["topic_id"], described["brokers"][0]["node_id"]
         self.present = Entities(TOPIC_NAME, uuid.UUID(str(topic_id)), GROUP_NAME, "unknown", 1, broker_id, log_dir)
         self.missing = replace(self.present, topic=GHOST_TOPIC, group=GHOST_GROUP)
@@ -164,33 +164,34 @@ class Populated:
             side.ready(partial(self._has_coordinator, key_type, key), "a coordinator")
         records = build([Record(0, 1_700_000_000_000, b"k", b"v")])
         partition = {"index": 0, "records": records}
-        self._admin(0, 8, {"acks": 1, "timeout_ms": 5000, "topic_data": [{"name": TOPIC_NAME, "partition_data": [partition]}]})
+        self.admin(0, 8, {"acks": 1, "timeout_ms": 5000, "topic_data": [{"name": TOPIC_NAME, "partition_data": [partition]}]})
         side.ready(lambda: self._commit(GROUP_NAME), "an offset is committed")
         self._transaction()
 
-    def _admin(self, key: int, version: int, fields: dict[str, Any]) -> dict[str, Any]:
+    def admin(self, key: int, version: int, fields: dict[str, Any]) -> dict[str, Any]:
+        """The answer to the administrator."""
         answer = self.side.ask(ADMIN, key, version, fields)
         assert answer is not None, key
         return answer
 
     def _has_coordinator(self, key_type: int, key: str) -> bool:
-        return bool(self._admin(10, 1, {"key": key, "key_type": key_type})["error_code"] == 0)
+        return bool(self.admin(10, 1, {"key": key, "key_type": key_type})["error_code"] == 0)
 
     def _leaders(self, names: Sequence[str]) -> int:
-        answer = self._admin(3, 5, {"topics": [{"name": name} for name in names], "allow_auto_topic_creation": False})
+        answer = self.admin(3, 5, {"topics": [{"name": name} for name in names], "allow_auto_topic_creation": False})
         return sum(p["leader_id"] >= 0 and not p["error_code"] for topic in answer["topics"] for p in topic["partitions"])
 
     def _commit(self, group: str) -> bool:
         partition = {"partition_index": 0, "committed_offset": 1, "committed_leader_epoch": -1, "committed_metadata": "m"}
         fields = {"group_id": group, "generation_id_or_member_epoch": -1, "member_id": "",
                   "topics": [{"name": TOPIC_NAME, "partitions": [partition]}]}  # fmt: skip
-        return bool(self._admin(8, 7, fields)["topics"][0]["partitions"][0]["error_code"] == 0)
+        return bool(self.admin(8, 7, fields)["topics"][0]["partitions"][0]["error_code"] == 0)
 
     def _transaction(self) -> None:
         fields = {"transactional_id": TOPIC_NAME, "transaction_timeout_ms": 800_000, "producer_id": -1, "producer_epoch": -1}
 
         def begun() -> dict[str, Any] | None:
-            answer = self._admin(22, 3, fields)
+            answer = self.admin(22, 3, fields)
             return None if answer["error_code"] else answer
 
         given = self.side.ready(begun, "a producer id")
@@ -198,7 +199,7 @@ class Populated:
                  "topics": [{"name": TOPIC_NAME, "partitions": [0]}]}  # fmt: skip
         old = {f"v3_and_below_{name}": value for name, value in added.items()}
         self.side.ready(
-            lambda: self._admin(24, 3, old)["results_by_topic_v3_and_below"][0]["results_by_partition"][0]["partition_error_code"] == 0,
+            lambda: self.admin(24, 3, old)["results_by_topic_v3_and_below"][0]["results_by_partition"][0]["partition_error_code"] == 0,
             "the transaction has a partition",
         )
 
@@ -219,7 +220,7 @@ class Populated:
 
     def _victim(self) -> Entities:
         name = f"present-victim-{next(self._victims)}"
-        (found,) = self._admin(3, 10, {"topics": [{"name": name}]})["topics"]
+        (found,) = self.admin(3, 10, {"topics": [{"name": name}]})["topics"]
         return replace(self.present, topic=name, topic_id=uuid.UUID(str(found["topic_id"])))
 
 

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
+from docs.reference_pages.protocol import served
 from tests.api.test_every_version import SERVED
 from tests.security.in_process import SaslBroker
 from tests.security.rights_lines import LINES, Line
 from tests.security.rights_sides import FORMS, Form, InProcess, Populated, denials, framed, normal, seen
+from txbroker.api.authorization import denial
 
 EACH_LINE = [pytest.param(line, id=line.name) for line in LINES]
 # Every client may send them; SaslHandshake and SaslAuthenticate are part of logins.
 FREE = {17, 18, 36, 60}
+# Kafka's are made of the request, with its connection and its principal.
+TEXTS = {f"{kind} authorization failed." for kind in ("Topic", "Group", "Cluster", "Transactional Id")} | {"Authorization failed."}
+
+
+def texts(answer: Any) -> set[str]:
+    """The messages of errors of rights."""
+    found = re.findall(r"'error_code': (?:29|30|31|53), (?:'[a-z_]+': [^,]+, )*?'error_message': '([^']*)'", str(answer))
+    return set(found)
 
 
 def forms(line: Line) -> list[Form]:
@@ -46,6 +58,7 @@ def test_a_right_is_needed_and_suffices(populated: Populated, line: Line) -> Non
                 assert denials(answer) == {line.error}, where
             else:
                 assert denials(answer), where
+            assert texts(answer) <= TEXTS, where
             if line.seen:
                 assert seen(line, answer) == form.allowed, where
 
@@ -70,6 +83,14 @@ def test_nothing_is_answered_before_the_login(anonymous: SaslBroker, populated: 
     for version in populated.versions(line):
         _, data = framed(line.key, version, line.request(populated.present, version))
         assert anonymous.send([data], 1.0) == (b"", True), version
+
+
+def test_the_documentation_has_the_errors_of_the_table() -> None:
+    """The protocol reference is generated from the same declarations."""
+    for key, api in served().items():
+        if key in SERVED:
+            errors = {line.error for line in LINES if line.key == key and line.error is not None}
+            assert {denial(resource).code for resource in api.refused} == errors, api.request.__name__
 
 
 def test_the_table_has_every_api() -> None:

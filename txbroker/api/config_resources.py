@@ -40,7 +40,7 @@ def config_needs(operation: AclOperation, answers: str) -> Any:
             Need(operation, AclResource.CLUSTER, cluster, "resources", answers),
         )
 
-    return declared(needs, (operation, AclResource.TOPIC), (operation, AclResource.CLUSTER))
+    return declared(needs, (operation, AclResource.TOPIC), (operation, AclResource.CLUSTER), are_all_needed=True)
 
 
 class ConfigResources:

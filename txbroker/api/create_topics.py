@@ -9,7 +9,7 @@ v5 returns the resulting configuration (KIP-525); v6 a topic above the quota of 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from twisted.internet.defer import Deferred
 
@@ -46,6 +46,7 @@ class CreateTopicsHandler:
         (AclOperation.CREATE, AclResource.TOPIC),
         (AclOperation.DESCRIBE_CONFIGS, AclResource.TOPIC),
     )
+    refused: Sequence[AclResource] = (AclResource.TOPIC,)
     resources = on_each(AclOperation.CREATE, AclResource.TOPIC, "topics", "topics", "name", instead=AclOperation.CREATE)
 
     def __init__(

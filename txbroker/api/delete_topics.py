@@ -36,6 +36,7 @@ class DeleteTopicsHandler:
 
     request: type[Request] = DeleteTopicsRequest
     rights: Rights = ((AclOperation.DELETE, AclResource.TOPIC), (AclOperation.DELETE, AclResource.CLUSTER))
+    refused: Sequence[AclResource] = (AclResource.TOPIC,)
 
     def __init__(
         self,

@@ -23,6 +23,8 @@ from txbroker.names import TopicPartition
 from txbroker.wire.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, PartitionResult, ReplicaElectionResult
 from txbroker.wire.schema import Request
 
+REQUEST_ERROR_VERSION = 1
+
 _MESSAGES = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "The partition does not exist.",
     ErrorCode.INVALID_TOPIC_EXCEPTION: "The topic is being deleted.",
@@ -84,7 +86,7 @@ class ElectLeadersHandler:
             topic.topic: [_result(number, error.code, error.message) for number in topic.partitions]
             for topic in request.topic_partitions or ()
         }
-        return _response(error.code, results)
+        return _response(error.code if context.api_version >= REQUEST_ERROR_VERSION else ErrorCode.NONE, results)
 
 
 def _result(partition: int, code: ErrorCode, message: str | None) -> PartitionResult:

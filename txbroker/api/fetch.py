@@ -18,7 +18,7 @@ the follower knows: from there to its log's end they get nothing, and beyond it 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from txbroker.api.current_leaders import CurrentLeaders
 from txbroker.api.fetch_item import FetchClient, PartitionRead, Unusual
@@ -49,6 +49,7 @@ class FetchHandler:
 
     request: type[Request] = FetchRequest
     rights: Rights = ((AclOperation.READ, AclResource.TOPIC), (AclOperation.CLUSTER_ACTION, AclResource.CLUSTER))
+    refused: Sequence[AclResource] = (AclResource.TOPIC,)
     resources = staticmethod(in_place)  # a session has more partitions than the request: `Fetch` asks for each that it reads
     overlaps = True
 

@@ -6,6 +6,8 @@ GROUP_ID_NOT_FOUND for a group that does not exist (KIP-1043); in earlier versio
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from twisted.internet.defer import Deferred
 
 from txbroker.api.admin_log import groups_deleted
@@ -35,6 +37,7 @@ class ListGroupsHandler:
 
     request: type[Request] = ListGroupsRequest
     rights: Rights = ((AclOperation.DESCRIBE, AclResource.CLUSTER), (AclOperation.DESCRIBE, AclResource.GROUP))
+    refused: Sequence[AclResource] = ()
     resources = staticmethod(in_place)
 
     def __init__(self, coordinator: GroupCoordinator) -> None:

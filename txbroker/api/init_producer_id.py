@@ -34,6 +34,7 @@ class InitProducerIdHandler:
         (AclOperation.IDEMPOTENT_WRITE, AclResource.CLUSTER),
         (AclOperation.WRITE, AclResource.TOPIC),
     )
+    refused: Sequence[AclResource] = (AclResource.TRANSACTIONAL_ID, AclResource.CLUSTER)
     versions = VersionRange(0, 5)
 
     def __init__(self, next_id: Callable[[], Deferred[int]], coordinator: TransactionCoordinator) -> None:

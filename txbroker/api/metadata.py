@@ -13,7 +13,7 @@ LEADER_NOT_AVAILABLE before it; v8-v10 have authorized operations of the cluster
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -59,6 +59,7 @@ class MetadataHandler:
         (AclOperation.CREATE, AclResource.CLUSTER),
         (AclOperation.CREATE, AclResource.TOPIC),
     )
+    refused: Sequence[AclResource] = (AclResource.TOPIC,)
     resources = staticmethod(in_place)
 
     def __init__(

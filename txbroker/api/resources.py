@@ -45,14 +45,28 @@ def rights_of(handler: Any) -> Rights:
     return found
 
 
+def refused_of(handler: Any) -> Sequence[AclResource]:
+    """The types of resources whose errors denied requests of a handler have, for the documentation.
+
+    Other rights of `rights_of` are enough instead of one of these, or something is left out without them. A handler has `refused` if that
+    is so for some of its `rights`.
+    """
+    if hasattr(handler, "rights"):
+        found: Sequence[AclResource] = getattr(handler, "refused", tuple(dict.fromkeys(resource for _, resource in handler.rights)))
+        return found
+    needed: Sequence[AclResource] = getattr(handler.resources, "refused", ())
+    return needed
+
+
 def in_place(request: object, context: object) -> Sequence[Need]:
     """The handler asks `context.may` for each object, or every client may send the request."""
     return ()
 
 
-def declared(needs: Any, *rights: tuple[AclOperation, AclResource]) -> Any:
-    """`needs` as `resources` of a handler, with its rights."""
+def declared(needs: Any, *rights: tuple[AclOperation, AclResource], are_all_needed: bool = False) -> Any:
+    """`needs` as `resources` of a handler, with its rights: the one that is needed, and others that are enough instead."""
     needs.rights = rights
+    needs.refused = tuple(resource for _, resource in (rights if are_all_needed else rights[:1]))
     return staticmethod(needs)
 
 

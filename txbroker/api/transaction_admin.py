@@ -6,7 +6,7 @@ the library for it is installed (`linear_patterns.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from txbroker.api import linear_patterns
@@ -37,6 +37,7 @@ class DescribeTransactionsHandler:
 
     request: type[Request] = DescribeTransactionsRequest
     rights: Rights = ((AclOperation.DESCRIBE, AclResource.TRANSACTIONAL_ID), (AclOperation.DESCRIBE, AclResource.TOPIC))
+    refused: Sequence[AclResource] = (AclResource.TRANSACTIONAL_ID,)
     resources = on_each(AclOperation.DESCRIBE, AclResource.TRANSACTIONAL_ID, "transactional_ids", "transaction_states")
 
     def __init__(self, coordinator: TransactionCoordinator) -> None:
@@ -83,6 +84,7 @@ class ListTransactionsHandler:
 
     request: type[Request] = ListTransactionsRequest
     rights: Rights = ((AclOperation.DESCRIBE, AclResource.TRANSACTIONAL_ID),)
+    refused: Sequence[AclResource] = ()
     resources = staticmethod(in_place)
 
     def __init__(self, coordinator: TransactionCoordinator, now_ms: Callable[[], int]) -> None:
