@@ -24,6 +24,7 @@ from twisted.internet.threads import deferToThreadPool
 from twisted.python.threadpool import ThreadPool
 
 from tests.support.certificates import Authority
+from tests.support.openssl import NOT_REQUESTED, REQUESTED, KeyUpdater
 from tests.transport.harness import Answering, ListenerHarness, echo, frame
 from tests.transport.test_reading import Reluctant
 from txbroker.log.region import Region
@@ -406,6 +407,29 @@ def test_key_updates_are_answered_and_data_goes_on(openssl: tuple[ListenerHarnes
         harness.until(lambda: protocol.frames == number + 1)  # noqa: B023
     assert harness.hub.connections == 1
     harness.until(lambda: b"00000099" in (tmp_path / "log").read_bytes())
+
+
+UPDATES = 10_000
+
+
+def test_thousands_of_key_updates_in_both_directions(tls: Make, authority: Authority) -> None:
+    """Every other one requests one of the listener, which its OpenSSL sends by itself; data goes on beside them."""
+    harness = tls()
+    client = KeyUpdater(harness.listener.getHost().port, authority.pem())
+    connecting = Thread(target=client.connect, daemon=True)
+    connecting.start()
+    harness.until(lambda: not connecting.is_alive() and harness.protocols)
+    for number in range(UPDATES):
+        client.update(REQUESTED if number % 2 else NOT_REQUESTED)
+        if number % 100 == 0:
+            sent = frame(b"%08d" % number)
+            client.write(sent)
+            harness.until(lambda: harness.protocols[0].frames == number // 100 + 1)  # noqa: B023
+            harness.turn()
+            assert client.read(len(sent)) == sent
+    assert harness.hub.connections == 1
+    client.close()
+    harness.until(lambda: harness.hub.connections == 0)
 
 
 class OneWay(Thread):
