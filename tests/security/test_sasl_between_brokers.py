@@ -11,6 +11,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from tests.metrics.scraping import Scrape
+from tests.security.test_sasl_brokers import salt_of
 from tests.support import oauth
 from tests.support.cluster import Cluster
 from tests.support.oauth import SigningKey, jwks
@@ -125,6 +126,9 @@ def test_a_cluster_replicates_over_logins(started: Any, kinds: tuple[str, ...], 
         assert scrape.by("txbroker_refusals_total", "reason")["session_expired"] == 0, "no connection was lost by that"
         assert "failed authentication" not in server.log()
     cluster.until_in_sync(name)
+    if mechanism in HASHES:
+        salts = {salt_of(server.overrides["listeners"].rpartition("/")[2], "ghost", mechanism) for server in ours}
+        assert len(salts) == 1, "a client cannot tell a user who does not exist by asking two brokers"
 
 
 def logins(server: Any, mechanism: str) -> float:

@@ -267,6 +267,29 @@ def may_log_in(server: Server, user: str, password: str) -> bool:
         return not log_in(connection, "SCRAM-SHA-256", user, password).error_code
 
 
+def salt_of(address: str, user: str, mechanism: str = "SCRAM-SHA-256") -> str:
+    """The salt and the iterations that a broker sends for a user."""
+    with RawConnection(address) as connection:
+        assert handshake(connection, mechanism).error_code == 0
+        answer = authenticate(connection, f"n,,n={user},r=client".encode())
+        assert answer.error_code == 0
+        return bytes(answer.auth_bytes).decode().split(",", 1)[1]
+
+
+def test_the_salt_of_a_missing_user_survives_a_restart(server_directory: Path) -> None:
+    """Other salts after a restart would show which users exist."""
+    server, _ = sasl_server(BrokerProcess.kind, server_directory / "restarted")
+    try:
+        server.start()
+        before = [salt_of(address(server), "ghost", mechanism) for mechanism in MECHANISMS[1:]]
+        assert len({*before, salt_of(address(server), "other")}) == 3
+        server.stop()
+        server.start()
+        assert [salt_of(address(server), "ghost", mechanism) for mechanism in MECHANISMS[1:]] == before
+    finally:
+        server.close()
+
+
 # --- real clients ---
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from txbroker.api.registry import Registry
 from txbroker.broker.environment import Environment
+from txbroker.cluster.tree.interface import Tree
 from txbroker.config.listeners import Listener
 from txbroker.config.resolve import BrokerConfig
 from txbroker.config.sasl import PLAIN, MechanismSettings, has_sasl, sasl_settings
@@ -21,12 +22,13 @@ from txbroker.security.sasl_login import SaslServer
 from txbroker.security.sasl_plain import PlainExchange, plain_users
 from txbroker.security.scram import ScramExchange
 from txbroker.security.scram_credentials import ScramCredentials
+from txbroker.security.shared_secret import shared_secret
+from txbroker.wire.scram import HASHES
 
 if TYPE_CHECKING:
     from txbroker.broker.oauth_tokens import OauthTokens  # which needs PyJWT
 
 NONCE_BYTES = 24
-SECRET_BYTES = 32
 
 
 class SaslListeners:
@@ -36,12 +38,17 @@ class SaslListeners:
         """ConfigError, StartError."""
         self._oauth: OauthTokens | None = None
         self._random_bytes = environment.random_bytes
-        self._secret = environment.random_bytes(SECRET_BYTES)
+        self._secret = b""  # of the cluster: `read_secret`
         self.credentials = ScramCredentials()
         self.failures = FailedLogins(environment.reactor)
         self.servers = {
             listener.name: self._server(config, environment, listener.name) for listener in listeners if has_sasl(listener.protocol)
         }
+
+    async def read_secret(self, tree: Tree) -> None:
+        """Read the secret of the cluster, of which the salts of missing users are made; TreeError."""
+        if any(HASHES.keys() & server.mechanisms.keys() for server in self.servers.values()):
+            self._secret = await shared_secret(tree, self._random_bytes)
 
     async def start(self) -> None:
         """Read what verifies tokens; ends when that was read, or could not be."""

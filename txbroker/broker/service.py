@@ -198,6 +198,7 @@ class Broker:
         await audit.start()
         sasl = SaslListeners(config, environment, self._listeners.bound)
         self._on_stop("the keys of tokens", sasl.stop)
+        await self._interruptible(sasl.read_secret(tree))
         keys_read = Deferred.fromCoroutine(sasl.start())
         users = UsersFile(config, environment, sasl.credentials)
         self._on_stop("the file of users", users.stop)

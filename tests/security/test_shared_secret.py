@@ -1,0 +1,61 @@
+"""The secret that all brokers of a cluster share, and what an unusable node leads to."""
+
+from __future__ import annotations
+
+from itertools import count
+
+import pytest
+from twisted.internet.defer import Deferred, fail
+
+from tests.support.fakes.turns import Turns
+from txbroker.cluster.tree.interface import Refused, Tree
+from txbroker.cluster.tree.memory import MemoryTrees
+from txbroker.security.shared_secret import SECRET_BYTES, SECRET_NODE, shared_secret
+
+
+class Cluster:
+    def __init__(self) -> None:
+        self.turns = Turns()
+        self.trees = MemoryTrees(self.turns.call_soon)
+        self._numbers = count(1)
+
+    def random_bytes(self, size: int) -> bytes:
+        return bytes([next(self._numbers)]) * size
+
+    def begin(self, tree: Tree | None = None) -> Deferred[bytes]:
+        return Deferred.fromCoroutine(shared_secret(tree or self.trees.session(), self.random_bytes))
+
+    def secret(self, tree: Tree | None = None) -> bytes:
+        return self.turns.result(self.begin(tree))
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    return Cluster()
+
+
+def test_all_brokers_have_the_same_secret(cluster: Cluster) -> None:
+    first = cluster.secret()
+    assert first == b"\1" * SECRET_BYTES
+    assert [cluster.secret() for _ in range(3)] == [first] * 3
+
+
+def test_brokers_that_start_together_have_the_same_secret(cluster: Cluster) -> None:
+    begun = [cluster.begin() for _ in range(5)]
+    assert len({cluster.turns.result(each) for each in begun}) == 1
+
+
+@pytest.mark.parametrize("data", [None, b"", b"zz", b"00", b"\xff", b"00" * (SECRET_BYTES + 1)])
+def test_a_damaged_node_is_named_and_stays(cluster: Cluster, data: bytes | None, caplog: pytest.LogCaptureFixture) -> None:
+    tree = cluster.trees.session()
+    cluster.turns.result(tree.create(SECRET_NODE, data))
+    assert len(cluster.secret()) == SECRET_BYTES
+    assert f"the secret in {SECRET_NODE} cannot be used" in caplog.text and "delete the node" in caplog.text
+    assert cluster.turns.result(tree.get(SECRET_NODE))[0] == data
+
+
+def test_a_node_that_may_not_be_read(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+    tree = cluster.trees.session()
+    tree.get = lambda path, watch=None: fail(Refused(path, problem="ZooKeeper refuses the operation"))  # type: ignore[method-assign]
+    assert len(cluster.secret(tree)) == SECRET_BYTES
+    assert "ZooKeeper refuses the operation" in caplog.text
