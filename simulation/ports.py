@@ -158,6 +158,14 @@ class ServerTransport:
         size_max = self._ports.request_bytes_max
         self._frame_bytes_min, self._frame_bytes_max = low, size_max if high is None else min(high, size_max)
 
+    def expect_login(self, message_bytes_max: int) -> None:
+        """See `FrameTransport`."""
+        self.limit_frames(message_bytes_max)
+
+    def logged_in(self) -> None:
+        """See `FrameTransport`."""
+        self.limit_frames(None)
+
     def loseConnection(self) -> None:
         """See `FrameTransport`."""
         if not self.disconnecting:

@@ -38,6 +38,7 @@ from txbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest, Sa
 from txbroker.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
 LOGIN, WRONG = b"\0alice\0secret", b"\0alice\0guess"
+ALICE = credential("SCRAM-SHA-256", "secret")
 SIZE_MAX = 1000
 DELAY_S = 0.1
 
@@ -60,6 +61,12 @@ class LimitedTransport(Transport):
     def limit_frames(self, high: int | None, low: int = 8) -> None:
         self.sizes = (high, low)
 
+    def expect_login(self, message_bytes_max: int) -> None:
+        self.limit_frames(message_bytes_max)
+
+    def logged_in(self) -> None:
+        self.limit_frames(None)
+
 
 class SaslPeer(Peer):
     """A peer of a listener with PLAIN, SCRAM-SHA-256 and OAUTHBEARER, and the user alice. `token_ms`: how long tokens are valid."""
@@ -72,7 +79,7 @@ class SaslPeer(Peer):
             {
                 "PLAIN": partial(PlainExchange, {"alice": "secret", "bob": "builder"}),
                 "SCRAM-SHA-256": partial(
-                    ScramExchange, "SCRAM-SHA-256", {"alice": credential("SCRAM-SHA-256", "secret")}.get, "server", b"secret"
+                    ScramExchange, "SCRAM-SHA-256", {"alice": ALICE}.get, "server", b"secret"
                 ),
                 "OAUTHBEARER": partial(OauthExchange, partial(accepted, token_ms)),
             },

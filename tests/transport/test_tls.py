@@ -30,7 +30,7 @@ from tests.transport.test_reading import Reluctant
 from txbroker.log.region import Region
 from txbroker.tls.listener_tls import ListenerTls
 from txbroker.tls.settings import read_settings
-from txbroker.transport import handshake, tls_stream
+from txbroker.transport import tls_stream
 from txbroker.transport.handshakes import Handshakes
 
 Make = Callable[..., ListenerHarness]
@@ -328,21 +328,6 @@ def test_an_endless_handshake_is_ended(tls: Make, caplog: pytest.LogCaptureFixtu
             client.send_some(part)
             harness.turn(0.001)
     assert harness.hub.closed_for["tls_handshake_failed"] == 1
-
-
-def test_handshakes_have_a_deadline(tls: Make, authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(handshake, "HANDSHAKE_S", 0.05)
-    harness = tls()
-    half = harness.connect()
-    half.send(b"\x16\x03\x01\x02\x00\x01\x00")
-    harness.until(half.at_end)
-    assert harness.hub.closed_for["tls_handshake_timeout"] == 1
-    assert exchange_without_deadline(harness, authority, monkeypatch) == [b"12345678"]
-
-
-def exchange_without_deadline(harness: ListenerHarness, authority: Authority, monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
-    monkeypatch.undo()
-    return exchange(harness, client_context(authority), [b"12345678"])
 
 
 def test_clients_that_stop_in_their_handshake_do_not_keep_others_out(tls: Make, authority: Authority) -> None:

@@ -51,4 +51,5 @@ class SaslAuthenticateHandler:
 
 def after_failure(login: SaslLogin, response: T) -> Deferred[T]:
     """The response to a client that could not log in, when the delay is over."""
-    return deferLater(login.server.clock, login.server.failure_delay_s, lambda: response)  # type: ignore[arg-type]
+    server = login.server
+    return deferLater(server.clock, server.failures.delay_s(server.failure_delay_s), lambda: response)  # type: ignore[arg-type]

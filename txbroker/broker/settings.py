@@ -96,6 +96,8 @@ def limits(config: BrokerConfig) -> Limits:
         connections_max=config.int("max.connections"),
         connections_per_ip_max=config.int("max.connections.per.ip"),
         connections_per_ip_overrides=connections_per_ip_overrides(config),
+        login_ms_max=config.int("txbroker.login.timeout.ms"),
+        logins_per_ip_max=config.int("txbroker.login.connections.per.ip"),
         idle_ms_max=config.int("connections.max.idle.ms"),
         send_buffer_bytes=config.int("socket.send.buffer.bytes"),
         receive_buffer_bytes=_receive_buffer(config),

@@ -51,6 +51,12 @@ KEYS = (
         "Maximum rate of new connections of the broker, or, as listener.name.<listener>.<key>, of one listener, per second. Above it they "
         "wait; the listener between brokers is exempt from the broker's.",
         at_least(0), Update.CLUSTER_WIDE),
+    Key("txbroker.login.timeout.ms", Type.LONG, 30_000, Importance.LOW,
+        "Time for the TLS handshake and the login by SASL of a connection together, in milliseconds. A connection whose client has not "
+        "logged in by then is closed.", at_least(1)),
+    Key("txbroker.login.connections.per.ip", Type.INT, 1000, Importance.LOW,
+        "Maximum number of connections from one client address whose clients have not logged in yet, on listeners with TLS or SASL; more "
+        "are closed.", at_least(1)),
     Key("connections.max.idle.ms", Type.LONG, 600_000, Importance.MEDIUM,
         "Idle time after which a connection is closed, in milliseconds."),
     Key("connection.failed.authentication.delay.ms", Type.INT, 100, Importance.LOW,

@@ -43,7 +43,7 @@ class SaslConnection(Connection):
     def makeConnection(self, transport: FrameTransport) -> None:
         super().makeConnection(transport)
         self._session.login = self._login
-        transport.limit_frames(self._login.server.message_bytes_max)
+        transport.expect_login(self._login.server.message_bytes_max)
 
     def connectionLost(self, reason: Failure) -> None:
         """A client may end its connection instead of the login that was refused."""
@@ -101,7 +101,7 @@ class SaslConnection(Connection):
             if self._session.audit is not None:
                 self._session.audit.logged_in(self._session, self._client_id, login.mechanism)
             self._state = State.LIMITED if login.is_limited else State.READY
-            self._transport.limit_frames(None)
+            self._transport.logged_in()
         elif login.turn is Turn.MESSAGE and not login.is_framed and not self._takes_messages:
             self._takes_messages = True
             self._transport.limit_frames(login.server.message_bytes_max, 0)

@@ -25,6 +25,7 @@ _CLOSED_BY_PROTOCOL = (
     "session_expired",
 )
 _CLOSED_BY_TRANSPORT = ("idle", "replies_not_taken", "stalled_request", "file_gone", "stopping",
+                        "login_connections", "login_timeout", "login_too_large",
                         "plain_client", "tls_handshake_failed", "tls_handshake_timeout", "tls_principal")  # fmt: skip
 # Errors in responses that mean a limit.
 _BY_ERROR = (

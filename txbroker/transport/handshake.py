@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import ssl
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from twisted.internet.main import CONNECTION_DONE, CONNECTION_LOST
 from twisted.python.failure import Failure
@@ -13,7 +13,7 @@ from twisted.python.failure import Failure
 from txbroker.api.request_context import Session
 from txbroker.transport.handshakes import failure_text
 from txbroker.transport.server import ServerTransport
-from txbroker.transport.tls_stream import TlsStream, server_channel
+from txbroker.transport.tls_stream import Channel, TlsStream, server_channel
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from txbroker.transport.hub import Hub
     from txbroker.transport.interfaces import FrameProtocol, ListenerTls
 
-# A client that has not sent all of its handshake this long after its first bytes is disconnected.
-HANDSHAKE_S = 30.0
 # All bytes of a handshake, with the client's certificates.
 HANDSHAKE_BYTES_MAX = 64 * 1024
 _CHUNK = 16 * 1024
@@ -32,8 +30,8 @@ _HANDSHAKE_RECORD = 0x16
 class Handshake:
     """A member of the poller and the hub. `build` makes the protocol of the connection."""
 
-    __slots__ = ("_build", "_channel", "_computing", "_deadline", "_error", "_has_stepped", "_hub", "_is_complete", "_received",
-                 "_socket", "_tls", "_unsent", "active", "session")  # fmt: skip
+    __slots__ = ("_build", "_channel", "_computing", "_error", "_has_stepped", "_hub", "_is_complete", "_login", "_socket",
+                 "_tls", "_unsent", "active", "session")  # fmt: skip
 
     def __init__(self, sock: socket.socket, session: Session, hub: Hub, tls: ListenerTls, build: Callable[[], FrameProtocol]) -> None:
         sock.setblocking(False)
@@ -41,8 +39,7 @@ class Handshake:
         self._hub = hub
         self._tls = tls
         self._build = build
-        self._channel = server_channel(tls.context)
-        self._received = 0
+        self._channel: Channel | None = None  # until there are bytes for it
         self._unsent = b""
         self._has_stepped = False
         self._computing = False
@@ -51,9 +48,14 @@ class Handshake:
         self.session = session
         session.has_tls = True
         self.active = hub.tick
-        self._deadline: Any = None
+        self._login = hub.logins.begin(session.peer_host, self._expired)
         hub.quotas.add(session.peer_host)
         hub.opened(self)
+        why = hub.logins.too_many(session.peer_host)
+        if why is not None:
+            self._refuse("login_connections", why)
+            self.loseConnection()
+            return
         hub.poller.set_interest(self, read=True)
 
     def fileno(self) -> int:
@@ -68,15 +70,16 @@ class Handshake:
             return CONNECTION_LOST
         if not data:
             return CONNECTION_DONE
-        if not self._received and data[0] != _HANDSHAKE_RECORD:
+        login, channel = self._login, self._channel
+        if not login.received and data[0] != _HANDSHAKE_RECORD:
             return self._refuse("plain_client", "the client does not speak TLS: set security.protocol=SSL or SASL_SSL in the client")
-        if self._deadline is None:
-            self._deadline = self._hub.reactor.callLater(HANDSHAKE_S, self._expired)
-        self._received += len(data)
-        if self._received > HANDSHAKE_BYTES_MAX:
+        login.received += len(data)
+        if login.received > HANDSHAKE_BYTES_MAX:
             return self._refuse("tls_handshake_failed", f"its TLS handshake is longer than {HANDSHAKE_BYTES_MAX} bytes")
-        self._channel.incoming.write(data)
-        if self._has_stepped and self._channel.tls.context.verify_mode == ssl.CERT_NONE:
+        if channel is None:
+            channel = self._channel = server_channel(self._tls.context)
+        channel.incoming.write(data)
+        if self._has_stepped and channel.tls.context.verify_mode == ssl.CERT_NONE:
             self.step()  # what is left to compute is less than passing it to a worker
             self.stepped()
             return None
@@ -88,6 +91,7 @@ class Handshake:
 
     def step(self) -> None:
         """In a worker: nothing else uses the channel meanwhile."""
+        assert self._channel is not None, "bytes were received"
         try:
             self._channel.tls.do_handshake()
             self._is_complete = True
@@ -112,7 +116,7 @@ class Handshake:
             self._hub.poller.set_interest(self, read=True)
 
     def _send(self) -> Exception | None:
-        if not self._computing:
+        if not self._computing and self._channel is not None:
             self._unsent += self._channel.outgoing.read()
         try:
             if self._unsent:
@@ -128,6 +132,7 @@ class Handshake:
         return None if self._is_complete else self._send()
 
     def _hand_over(self) -> None:
+        assert self._channel is not None, "the handshake is complete"
         try:
             principal = self._tls.principal(self._channel.tls.getpeercert(binary_form=True))
         except ValueError as error:
@@ -136,11 +141,13 @@ class Handshake:
         if principal is not None:
             self.session.principal = principal
         hub, sock = self._hub, self._socket
-        self._leave()
+        self._hub.poller.set_interest(self, read=False, write=False)
         hub.handshakes.count += 1
         protocol = self._build()
-        transport = ServerTransport(TlsStream(sock, self._channel, self._unsent), protocol, self.session, hub)
+        transport = ServerTransport(TlsStream(sock, self._channel, self._unsent), protocol, self.session, hub, self._login)
         protocol.makeConnection(transport)
+        if self.session.login is None:
+            transport.logged_in()
         hub.quotas.replaced(self.session.peer_host)
         hub.closed(self)
 
@@ -152,12 +159,12 @@ class Handshake:
         return CONNECTION_LOST
 
     def _expired(self) -> None:
-        self._close(self._refuse("tls_handshake_timeout", f"its TLS handshake took longer than {HANDSHAKE_S:.0f} s"))
-
-    def _leave(self) -> None:
-        if self._deadline is not None and self._deadline.active():
-            self._deadline.cancel()
-        self._hub.poller.set_interest(self, read=False, write=False)
+        if self._login.received:
+            text = f"its TLS handshake took longer than {self._hub.logins.limits.login_ms_max} ms"
+            self._close(self._refuse("tls_handshake_timeout", text))
+        else:
+            self._hub.closed_for["idle"] += 1
+            self._close(CONNECTION_DONE)
 
     def _close(self, why: Exception) -> None:
         self._hub.poller.set_interest(self, read=False, write=False)
@@ -166,7 +173,8 @@ class Handshake:
     def connectionLost(self, reason: Failure) -> None:
         if self._socket.fileno() < 0:
             return
-        self._leave()
+        self._login.end()
+        self._hub.poller.set_interest(self, read=False, write=False)
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
@@ -174,10 +182,7 @@ class Handshake:
         self._hub.closed(self)
 
     def reap(self) -> None:
-        """Nothing was received: a probe of the port, or a broker that watches this one by a connection (`peers/sentinel.py`)."""
-        if not self._received:
-            self._hub.closed_for["idle"] += 1
-            self.loseConnection()
+        """It has a deadline."""
 
     def check_progress(self) -> None:
         """It has nothing of the receive budget."""

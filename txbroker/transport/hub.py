@@ -11,6 +11,7 @@ from twisted.internet.defer import Deferred, succeed
 
 from txbroker.action_queue import ActionQueue
 from txbroker.api.request_context import Session
+from txbroker.transport.before_login import Logins
 from txbroker.transport.handshakes import Handshakes
 from txbroker.transport.limits import Limits
 from txbroker.transport.poller import Poller
@@ -75,6 +76,7 @@ class Hub:
         self.buffers = ReceiveBuffers(limits.queued_request_bytes_max)
         self.quotas = ConnectionQuotas(limits, Descriptors(limits.descriptors_max).room)
         self.throttled = ThrottledConnections(reactor)
+        self.logins = Logins(reactor, limits)
         self.handshakes = Handshakes(run_in_worker, reactor)
         self.serving = False
         self.in_turn = False

@@ -30,6 +30,12 @@ class FrameTransport(Protocol):
     def limit_frames(self, high: int | None, low: int = FRAME_BYTES_MIN) -> None:
         """Take frames of `low` to `high` bytes from the next one on; None: those that every connection takes."""
 
+    def expect_login(self, message_bytes_max: int) -> None:
+        """The client has to log in: until `logged_in`, frames have at most this size, and the limits of logins hold."""
+
+    def logged_in(self) -> None:
+        """The client has logged in, perhaps once more: frames have the size that every connection takes."""
+
     def flush(self) -> None:
         """Output is ready: take it with `take_output` and send it, at the latest at the end of the poller's turn."""
 

@@ -30,6 +30,12 @@ class Limits:
     descriptors_max: int | None = None
     """File descriptors of the process, None for the system's limit: near it no more connections are accepted, as at max.connections."""
 
+    login_ms_max: int = 30_000
+    """txbroker.login.timeout.ms: how long the TLS handshake and the login by SASL of a connection may take together."""
+
+    logins_per_ip_max: int = 1000
+    """txbroker.login.connections.per.ip: connections of one address whose clients have not logged in; more are closed at once."""
+
     idle_ms_max: int = 600_000
     """connections.max.idle.ms."""
 

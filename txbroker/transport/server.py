@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import socket
+from functools import partial
 from select import EPOLLIN, EPOLLOUT
 from typing import Any, cast
 
@@ -12,6 +13,7 @@ from twisted.internet.main import CONNECTION_DONE, CONNECTION_LOST
 from twisted.python.failure import Failure
 
 from txbroker.api.request_context import Session
+from txbroker.transport.before_login import PARTS_MAX, Login
 from txbroker.transport.hub import Hub
 from txbroker.transport.inbox import SIZE, Inbox
 from txbroker.transport.interfaces import FRAME_BYTES_MIN, FrameProtocol
@@ -43,12 +45,16 @@ class ServerTransport:
     transports have, have Twisted's names.
     """
 
-    __slots__ = ("_blocked", "_dirty", "_frame_bytes_max", "_frame_bytes_min", "_held", "_hub", "_inbox", "_input_ended",
+    __slots__ = ("_blocked", "_dirty", "_frame_bytes_max", "_frame_bytes_min", "_held", "_hub", "_inbox", "_input_ended", "_login",
                  "_output_bytes_max", "_queue", "_read_into", "_send_bytes", "_stalled_sweeps", "_stream", "_warming", "active",
                  "connected", "disconnecting", "protocol", "session")  # fmt: skip
 
-    def __init__(self, stream: Stream, protocol: FrameProtocol, session: Session, hub: Hub) -> None:
+    def __init__(
+        self, stream: Stream, protocol: FrameProtocol, session: Session, hub: Hub, login: Login | None = None
+    ) -> None:
+        """`login`: that of a connection with TLS, which has begun with the handshake."""
         self._hub = hub
+        self._login = login
         self._stream = stream
         self._read_into = stream.read_into
         self._send_bytes = stream.send
@@ -126,6 +132,37 @@ class ServerTransport:
     def limit_frames(self, high: int | None, low: int = FRAME_BYTES_MIN) -> None:
         size_max = self._hub.limits.request_bytes_max
         self._frame_bytes_min, self._frame_bytes_max = low, size_max if high is None else min(high, size_max)
+
+    def expect_login(self, message_bytes_max: int) -> None:
+        login = self._login
+        if login is None:
+            login = self._login = self._hub.logins.begin(self.session.peer_host, self._login_expired)
+            why = self._hub.logins.too_many(self.session.peer_host)
+            if why is not None:
+                self._refuse("login_connections", why)
+                self.abortConnection()
+        login.expired = self._login_expired
+        login.limit(PARTS_MAX * message_bytes_max, self._refuse)
+        self._read_into = partial(login.read, self._stream.read_into)
+        self.limit_frames(message_bytes_max)
+
+    def logged_in(self) -> None:
+        if self._login is not None:
+            self._login.end()
+            self._login = None
+            self._read_into = self._stream.read_into
+        self.limit_frames(None)
+
+    def _login_expired(self) -> None:
+        if self._login is not None and self._login.received:
+            self._refuse("login_timeout", f"its client has not logged in within {self._hub.logins.limits.login_ms_max} ms")
+        else:
+            self._hub.closed_for["idle"] += 1
+        self.abortConnection()
+
+    def _refuse(self, reason: str, text: str) -> None:
+        self._hub.closed_for[reason] += 1
+        self._hub.handshakes.failed(self.session, text)
 
     def _follow_stream(self) -> None:
         """Do what the stream wants for itself."""
@@ -343,6 +380,9 @@ class ServerTransport:
         if self._stream.fileno() < 0:
             return
         self.connected = False
+        if self._login is not None:
+            self._login.end()
+            self._login = None
         self._watch(read=False, write=False)
         self._inbox.close()
         self._queue.clear()
