@@ -17,7 +17,7 @@ OTHERWISE = {"node.id", "authorizer.class.name", "remote.log.storage.system.enab
 
 
 # Modules of the configuration that use values.
-ALSO = ("listeners.py", "oauthbearer.py", "sasl.py")
+ALSO = ("listeners.py", "oauthbearer.py", "resolve.py", "sasl.py")
 
 
 def asked_for() -> set[str]:
