@@ -27,14 +27,14 @@ RANKS = {
     "api": 5,
     "transport": 6, "connection": 6, "broker": 6, "maintenance": 6, "metrics": 6,
     "tap": 7, "signals": 7, "startup": 7, "supervisor": 7, "log_output": 7, "cleaner_process": 7, "guard_process": 7,
-    "garbage_collection": 7, "child_processes": 7, "broker_processes": 7, "tree_process": 7,
+    "garbage_collection": 7, "child_processes": 7, "broker_processes": 7, "tree_process": 7, "ready_file": 7,
     "spark": 8, "cli": 9, "__main__": 9, "simulation": 10,
 }  # fmt: skip
 WITHOUT_TWISTED = ("wire", "tls", "log", "client", "errors", "names", "clock", "backoff", "config", "console", "spark")
 TWISTED_CLIENT = "txbroker.client.twisted_connection"  # the brokers' own connections
 # The places that ARCHITECTURE.md marks: they touch the operating system, the real reactor, the clock or chance.
 OUTSIDE = ("build_info.py", "tap.py", "signals.py", "startup.py", "supervisor.py", "cleaner_process.py", "guard_process.py",
-           "garbage_collection.py",
+           "garbage_collection.py", "ready_file.py",
            "child_processes.py", "broker_processes.py", "tree_process.py", "__main__.py", "cli/", "console/", "spark/", "transport/",
            "tls/files.py", "client/blocking_connection.py", "client/coordinator_connection.py", "client/pipelined_connection.py",
            "client/topic_metadata.py", "client/topic_reader.py", "client/web_document.py", "log/os_disk.py", "log/cleaner/worker.py",

@@ -35,6 +35,7 @@ from txbroker.log.directory import make_directory
 from txbroker.log.disk import Disk
 from txbroker.log.os_disk import OsDisk
 from txbroker.names import amount
+from txbroker.ready_file import ReadyFile
 from txbroker.retrying import retrying, warning
 from txbroker.signals import StopSignals
 from txbroker.startup import log_directories
@@ -71,7 +72,7 @@ class BrokerProcesses:
         self._config = config
         self._arguments = arguments
         self._processes = processes
-        self._ready_file = ready_file
+        self._ready_file = ReadyFile(ready_file)
         self._systemd = systemd
         self._refuse = refuse
         self._on_ready = on_ready
@@ -93,6 +94,7 @@ class BrokerProcesses:
     async def _start(self) -> None:
         disk = OsDisk()
         try:
+            self._ready_file.remove_earlier()
             directories = log_directories(self._config)
             await self._until_unused(disk, directories)
             if self._stopping:
@@ -202,15 +204,18 @@ class BrokerProcesses:
             return
         self._has_served = True
         addresses = [address for broker in self._brokers for address in broker.addresses]
-        if self._ready_file is not None:
-            metrics = [] if self._metrics_url is None else [self._metrics_url]
-            write = partial(_write, self._ready_file, "".join(f"{line}\n" for line in (*addresses, *metrics)))
-            say = warning(log, "the ready file cannot be written, retrying: %s; correct --ready-file", OSError)
-            attempts = retrying(write, self.reactor, Backoff(random.random, RESTART_S, RESTART_S_MAX), say)
-            self._writing = Deferred.fromCoroutine(attempts).addErrback(_cancelled)
+        metrics = [] if self._metrics_url is None else [self._metrics_url]
+        say = warning(log, "the ready file cannot be written, retrying: %s; correct --ready-file", OSError)
+        attempts = retrying(
+            partial(self._write_ready_file, [*addresses, *metrics]), self.reactor, Backoff(random.random, RESTART_S, RESTART_S_MAX), say
+        )
+        self._writing = Deferred.fromCoroutine(attempts).addErrback(_cancelled)
         log.info("%s serving clients: %s", amount(self._processes, "process"), ", ".join(addresses))
         self._systemd.ready(f"{amount(self._processes, 'process')} serving clients")
         self._on_ready(addresses)
+
+    async def _write_ready_file(self, lines: Sequence[str]) -> None:
+        self._ready_file.write(lines)
 
     def ready_failed(self, failure: Failure) -> None:
         """What follows when a process is ready has failed."""
@@ -228,9 +233,7 @@ class BrokerProcesses:
         if self._tree is not None:
             self._tree.stop(None)
         if self._tree is None or not self._tree.runs:
-            if self._ready_file is not None and self._has_served:
-                with contextlib.suppress(OSError):
-                    os.unlink(self._ready_file)
+            self._ready_file.remove()
             self._systemd.stopped()
             self.reactor.stop()
 
@@ -371,9 +374,3 @@ class _States(DatagramProtocol):
     def datagramReceived(self, datagram: bytes, addr: Any) -> None:
         lines = datagram.decode("utf-8", "replace").split("\n")
         self._report(dict(line.split("=", 1) for line in lines if "=" in line))
-
-
-async def _write(path: str, content: str) -> None:
-    with open(f"{path}.tmp", "w", encoding="utf-8") as file:
-        file.write(content)
-    os.replace(f"{path}.tmp", path)

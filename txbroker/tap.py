@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import atexit
-import contextlib
 import logging
 import os
 import platform
@@ -37,6 +36,7 @@ from txbroker.config.resolve import BrokerConfig
 from txbroker.errors import StartError, StartInterrupted
 from txbroker.garbage_collection import GarbageCollection
 from txbroker.names import amount
+from txbroker.ready_file import ReadyFile
 from txbroker.signals import StopSignals
 from txbroker.startup import Startup, log_directories, read_startup
 from txbroker.supervisor import supervisor
@@ -132,7 +132,7 @@ class BrokerService(Service):
         self._reactor: Any = monotonic_reactor()
         self._startup = startup
         self._supervisor = supervisor(self._reactor)
-        self._ready_file = ready_file
+        self._ready_file = ReadyFile(ready_file)
         self._refuse = refuse
         self._on_ready = on_ready
         self._broker: Any = None
@@ -167,7 +167,7 @@ class BrokerService(Service):
 
         self._garbage_collection.begin()
         _raise_file_limit()
-        self._remove_ready_file()
+        self._ready_file.remove_earlier()
         self._supervisor.starting()
         config = self._startup.config
         python = platform.python_version()
@@ -194,8 +194,7 @@ class BrokerService(Service):
     def _started(self) -> None:
         if self._ending:
             return
-        if self._ready_file is not None:
-            self._write_ready_file(self._ready_file)
+        self._write_ready_file()
         self._is_ready = True
         self._garbage_collection.started()
         listening = ", ".join(f"{name} on {host}:{port}" for name, (host, port) in self._broker.bound.items())
@@ -205,25 +204,13 @@ class BrokerService(Service):
         self._supervisor.ready(f"serving clients: {listening}")
         self._on_ready(self._broker)
 
-    def _write_ready_file(self, path: str) -> None:
+    def _write_ready_file(self) -> None:
+        addresses = [f"{host}:{port}" for host, port in self._broker.bound.values()]
+        metrics = [] if self._broker.metrics_url is None else [self._broker.metrics_url]
         try:
-            with open(f"{path}.tmp", "w", encoding="utf-8") as file:
-                file.writelines(f"{host}:{port}\n" for host, port in self._broker.bound.values())
-                if self._broker.metrics_url is not None:
-                    file.write(f"{self._broker.metrics_url}\n")
-            os.replace(f"{path}.tmp", path)
+            self._ready_file.write([*addresses, *metrics])
         except OSError as error:
-            raise StartError(f"{path} cannot be written: {error.strerror}; correct --ready-file") from error
-
-    def _remove_ready_file(self) -> None:
-        """Remove the file of an earlier run, so that no one mistakes it for this one's."""
-        if self._ready_file is not None:
-            try:
-                os.unlink(self._ready_file)
-            except FileNotFoundError:
-                return
-            except OSError as error:
-                raise StartError(f"{self._ready_file} cannot be removed: {error.strerror}; correct --ready-file") from error
+            raise StartError(f"{self._ready_file.path} cannot be written: {error.strerror}; correct --ready-file") from error
 
     def _not_started(self, failure: Failure) -> None:
         if failure.check(StartInterrupted) and self._ending:
@@ -261,9 +248,7 @@ class BrokerService(Service):
         return done
 
     def _stopped(self, _: object) -> None:
-        if self._ready_file is not None and self._is_ready:
-            with contextlib.suppress(OSError):
-                os.unlink(self._ready_file)
+        self._ready_file.remove()
         self._supervisor.stopped()
         if self.exit_status == 0:
             log.info("stopped")

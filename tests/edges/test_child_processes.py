@@ -17,6 +17,7 @@ from txbroker.errors import StartError
 from txbroker.guard_process import RESTART_S as GUARD_RESTART_S
 from txbroker.guard_process import RESTART_S_MAX as GUARD_RESTART_S_MAX
 from txbroker.guard_process import SessionGuard
+from txbroker.ready_file import ReadyFile
 
 Guard = Callable[[int], None]
 
@@ -164,7 +165,7 @@ def test_a_process_that_cannot_be_created_at_the_first_start_is_a_failed_start()
 def test_ready_files_are_read_and_written_later_if_they_cannot_be_now(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The file of a process is read, then that of all is written; neither directory exists yet."""
     group, of_broker, of_all = Group(has_served=False), tmp_path / "a" / "ready.0", tmp_path / "b" / "ready"
-    group.group._ready_file = str(of_all)
+    group.group._ready_file = ReadyFile(str(of_all))
     group.broker._ready_file, group.broker._on_ready = str(of_broker), group.group._broker_ready
     group.start()
     group.broker.report({"READY": "1"})
@@ -184,7 +185,7 @@ def test_ready_files_are_read_and_written_later_if_they_cannot_be_now(tmp_path: 
 def test_attempts_to_read_and_write_ready_files_end(tmp_path: Path) -> None:
     """Those to read one when its process ends, those to write one when all stop."""
     group = Group(has_served=False)
-    group.group._ready_file = str(tmp_path / "missing" / "ready")
+    group.group._ready_file = ReadyFile(str(tmp_path / "missing" / "ready"))
     group.broker._ready_file, group.broker._on_ready = str(tmp_path / "ready.0"), group.group._broker_ready
     _, child = group.start()
     group.group._has_served = True

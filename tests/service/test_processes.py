@@ -218,9 +218,13 @@ def test_a_start_without_usable_temporary_directory_is_refused(tmp_path: Path, d
 
 
 def test_a_start_that_fails_in_an_unexpected_way_ends(tmp_path: Path) -> None:
-    command = [*patched("import txbroker.broker_processes as b\nb.process_overrides = None"), *flags(tmp_path / "data"), "--processes", "2"]
+    """It has removed the ready file of an earlier run, which would say that clients are served."""
+    ready = tmp_path / "ready"
+    ready.write_text("127.0.0.1:9092\n")
+    command = [*patched("import txbroker.broker_processes as b\nb.process_overrides = None"), *flags(tmp_path / "data"), "--processes", "2",
+               "--ready-file", str(ready)]  # fmt: skip
     ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False, env=ENVIRONMENT)
-    assert ended.returncode == 1 and "internal error: " in ended.stderr
+    assert ended.returncode == 1 and "internal error: " in ended.stderr and not ready.exists()
 
 
 def test_a_start_that_fails_stops_all(tmp_path: Path) -> None:
