@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from random import Random
 
 import pytest
 
+from tests.config.configs import broker_config
+from txbroker.cli.handover.config_compatibility import config_checks
 from txbroker.cluster.node_data import (
     ProducerIdBlock,
     decode_cluster_id,
@@ -158,3 +161,16 @@ def test_an_import_from_directories_alone_reports_what_is_unknown() -> None:
     text = "\n".join(made.concerns)
     assert "do not contain the configurations of 1 topic (orders)" in text and "has cleaned orders" in text and "orders-1" in text
     assert "configurations" not in "\n".join(plan(cluster_from_logs(found, {"*": {}}), found, {"*": {}}).concerns)
+
+
+def test_passwords_are_imported_if_they_can_be_decrypted() -> None:
+    name = "listener.name.x.ssl.keystore.password"
+    config = broker_config("listeners=X://:0\nlistener.security.protocol.map=X:SSL\ninter.broker.listener.name=X\n"
+                           "password.encoder.secret=of-kafka")  # fmt: skip
+    assert config.passwords is not None
+    stored = config.passwords.encode("very-hidden", Random(1).randbytes)
+    assert config_checks(config).broker({name: stored, "log.cleaner.threads": "2"}) == {}
+    (problem,) = config_checks(config).broker({name: "very-hidden", "log.cleaner.threads": "2"}).values()
+    assert problem.endswith("use the password.encoder keys of Kafka's broker") and "very-hidden" not in problem
+    (problem,) = config_checks(broker_config("")).broker({name: stored}).values()
+    assert "password.encoder.secret is not set" in problem

@@ -200,7 +200,7 @@ def _read_dynamic(texts: Mapping[str, str], passwords: PasswordEncoder | None) -
             logger.warning("ignoring a dynamic value: %s cannot be changed while the broker runs", name)
             continue
         try:
-            values[name] = key.parse(_decoded(text, passwords) if key.sensitive else text)
+            values[name] = key.parse(decoded_password(text, passwords) if key.sensitive else text)
         except NotDecoded as error:
             logger.error("ignoring the dynamic value of %s: %s; set it again", name, error)
         except Unavailable as error:
@@ -210,8 +210,8 @@ def _read_dynamic(texts: Mapping[str, str], passwords: PasswordEncoder | None) -
     return values
 
 
-def _decoded(text: str, passwords: PasswordEncoder | None) -> str:
-    """NotDecoded, Unavailable."""
+def decoded_password(text: str, passwords: PasswordEncoder | None) -> str:
+    """A password of a dynamic configuration, as it is stored; NotDecoded, Unavailable."""
     if passwords is None:
         raise NotDecoded("it is encrypted, and password.encoder.secret is not set")
     return passwords.decode(text)

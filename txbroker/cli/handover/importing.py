@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -172,7 +173,7 @@ def _show(arguments: argparse.Namespace, plan: ImportPlan, source: str, *, clean
         for topic in plan.topics
     ]
     if shown.as_json:
-        broker = {"broker": dict(plan.broker_configs), "all_brokers": dict(plan.default_configs)}
+        broker = {"broker": _shown(plan.broker_configs), "all_brokers": _shown(plan.default_configs)}
         block = plan.producer_ids
         shown.json({
             "from": source, "cluster_id": plan.cluster_id, "broker_id": plan.broker_id, "clean": clean, "topics": rows, "configs": broker,
@@ -186,6 +187,14 @@ def _show(arguments: argparse.Namespace, plan: ImportPlan, source: str, *, clean
     for kind, texts in (("note", plan.notes), ("concern", plan.concerns)):
         for text in texts:
             shown.line(f"{kind}: {text}")
+
+
+def _shown(configs: Mapping[str, str]) -> dict[str, str]:
+    from txbroker.config.listener_keys import known_key
+    from txbroker.config.origins import HIDDEN
+
+    known = {name: known_key(name) for name in configs}
+    return {name: HIDDEN if (key := known[name]) is None or key.sensitive else value for name, value in configs.items()}
 
 
 def _write(arguments: argparse.Namespace, disk: Disk, directory: str, existing: str | None, plan: ImportPlan) -> int:
