@@ -57,6 +57,20 @@ def with_acls(acls: dict[str, bytes]) -> list[Create]:
     return made.operations()
 
 
+def test_quotas_and_users_come_back() -> None:
+    clients = {"/config/users/a%2Fb": b"1", "/config/users/a%2Fb/clients/c": b"2", "/config/clients/<default>": b"3",
+               "/config/ips/::1": b"4"}  # fmt: skip
+    made = plan(replace(cluster(orders=topic(ALONE, ALONE)), clients=clients), logs("orders-0", "orders-1"))
+    assert any("4 entities" in note for note in made.notes)
+    tree = {op.path: op.data for op in made.operations()}
+    assert len(tree) == len(made.operations()), "each node is created once"
+    there = replace(EMPTY, clients={"/config/users/a%2Fb": b"old", "/config/users/removed": b"5"})
+    back = exported(tree, there)
+    assert {path: back.nodes[path] for path in clients} == clients and back.obsolete == []
+    assert list(back.nodes).index("/config/users/a%2Fb/clients") < list(back.nodes).index("/config/users/a%2Fb/clients/c")
+    assert len(back.concerns) == 1 and "1 entity (users/removed)" in back.concerns[0]
+
+
 def test_epochs_and_producer_ids_are_above_those_of_both() -> None:
     there = replace(cluster(orders=topic(replace(ALONE, leader_epoch=40), ALONE)), producer_ids=ProducerIdBlock(1, 8000, 8999))
     made = exported(imported(), there, logs("orders-0", "orders-1", leader_epoch=60))

@@ -34,10 +34,11 @@ NODES = {
     "/brokers/topics/gone": f'{{"partitions":{{"0":[1]}},"topic_id":"AAAAAAAAAAAAAAAAAAAABA",{NOBODY_MOVES}}}',
     "/admin/delete_topics/gone": "",
     "/config/topics/s-txn": '{"version":1,"config":{"retention.ms":"-1","segment.bytes":"no number"}}',
-    "/config/brokers/1": '{"version":1,"config":{"log.cleaner.threads":"2","listener.name.x.ssl.keystore.password":"secret"}}',
+    "/config/brokers/1": '{"version":1,"config":{"log.cleaner.threads":"2","listener.name.x.ssl.keystore.password":"very-hidden"}}',
     "/config/brokers/<default>": '{"version":1,"config":{"log.retention.ms":"86400000"}}',
     "/config/users/alice": f'{{"version":1,"config":{{"SCRAM-SHA-256":"{SCRAM}"}}}}',
     "/config/users/bob": '{"version":1,"config":{"producer_byte_rate":"1048576"}}',
+    "/config/users/bob/clients/app": '{"version":1,"config":{"consumer_byte_rate":"1048576"}}',
     "/config/clients/app": '{"version":1,"config":{"request_percentage":"50.0"}}',
     "/kafka-acl/Topic/s-txn": '{"acls":[{"principal":"User:alice","permissionType":"Allow","host":"*","operation":"Read"}],"version":1}',
     "/kafka-acl-extended/prefixed/Group/pre": '{"acls":[],"version":1}',
@@ -89,25 +90,24 @@ def test_everything_is_imported_or_reported(zookeeper: ZooKeeperProcess, chroot:
     assert found["next_producer_id"] == 6000 and found["cluster_id"] == CLUSTER
     concerns, notes = "\n".join(found["concerns"]), "\n".join(found["notes"])
     for said in (
-        "1 user (alice)",
         "replicas of 1 partition (s-txn-1)",
         "not in sync for 1 partition",
         "1 topic (gone) marked for deletion",
         "the log of 1 partition (gone-0)",
     ):
         assert said in concerns
-    for said in ("segment.bytes of topic s-txn", "2 entities (", "does not know 7 topics", "ssl.keystore.password of broker 1",
-                 "the ACLs of 2 resources count once the broker has the authorizer.class.name"):
+    for said in ("segment.bytes of topic s-txn", "SCRAM credentials of 4 entities (", "does not know 7 topics",
+                 "ssl.keystore.password of broker 1", "the ACLs of 2 resources count once the broker has the authorizer.class.name"):
         assert said in notes
-    assert "secret" not in notes + concerns
+    assert "very-hidden" not in json.dumps(found) + complaint
 
     run("import", *places, "--yes")
     tree = read_tree(str(directory / FILE_NAME))
     states = [decode_state(tree[f"/brokers/topics/s-txn/partitions/{number}/state"], 0) for number in (0, 1)]
     assert [(state.leader, state.isr, state.leader_epoch) for state in states] == [(1, (1,), 8), (1, (1,), 4)]
     assert {state.controller_epoch for state in states} == {12}
-    acls = [path for path in NODES if path.startswith("/kafka-acl")]
-    assert {path: tree[path] for path in acls} == {path: NODES[path].encode() for path in acls}
+    copied = [path for path in NODES if path.startswith(("/kafka-acl", "/config/users/", "/config/clients/"))]
+    assert len(copied) == 6 and {path: tree[path] for path in copied} == {path: NODES[path].encode() for path in copied}
 
 
 def test_a_registered_broker_must_be_stopped_first(zookeeper: ZooKeeperProcess, client: Any, chroot: str, directory: Path) -> None:

@@ -53,6 +53,7 @@ def _read(zookeeper: ZooKeeper, broker_id: int, on_progress: OnProgress) -> Fore
         deleting=frozenset(zookeeper.children(node_paths.DELETE_TOPICS)),
         alive=frozenset(int(name) for name in zookeeper.children(node_paths.BROKER_IDS) if name.isdecimal()),
         acls=_acls(zookeeper, on_progress),
+        clients=_clients(zookeeper, on_progress),
         notes=tuple(_notes(zookeeper, assignments)),
         concerns=tuple(_concerns(zookeeper)),
     )
@@ -98,11 +99,15 @@ def _acls(zookeeper: ZooKeeper, on_progress: OnProgress) -> dict[str, bytes | No
     return dict(zookeeper.get_all([f"{kind}/{name}" for kind in kinds for name in zookeeper.children(kind)], on_progress))
 
 
+def _clients(zookeeper: ZooKeeper, on_progress: OnProgress) -> dict[str, bytes | None]:
+    """The nodes with the quotas of clients, and the SCRAM credentials of users."""
+    paths = [Entity(kind, name).path for kind in node_paths.QUOTA_TYPES for name in zookeeper.children(f"/config/{kind}")]
+    of_users = [f"{path}/{node_paths.CLIENT_TYPE}" for path in paths if path.startswith(f"/config/{node_paths.USER_TYPE}/")]
+    paths += [f"{parent}/{name}" for parent in of_users for name in zookeeper.children(parent)]
+    return dict(zookeeper.get_all(paths, on_progress))
+
+
 def _notes(zookeeper: ZooKeeper, assignments: dict[str, TopicAssignment]) -> Iterator[str]:
-    limited = [name for kind in ("clients", "ips") for name in zookeeper.children(f"/config/{kind}")]
-    limited += [name for name in zookeeper.children("/config/users") if not _scram(zookeeper, name)]
-    if limited:
-        yield f"quotas of {counted(limited, 'entity')} are not imported: set them with `txbroker configs`"
     tokens = zookeeper.children(_TOKENS)
     if tokens:
         yield f"{amount(len(tokens), 'delegation token')} cannot be imported: txbroker does not support delegation tokens"
@@ -115,12 +120,5 @@ def _notes(zookeeper: ZooKeeper, assignments: dict[str, TopicAssignment]) -> Ite
 
 
 def _concerns(zookeeper: ZooKeeper) -> Iterator[str]:
-    users = [name for name in zookeeper.children("/config/users") if _scram(zookeeper, name)]
-    if users:
-        yield f"SCRAM credentials of {counted(users, 'user')} are not imported: txbroker does not support authentication"
     if zookeeper.get(_MIGRATION):
         yield "a migration to KRaft was started: if it was finalized, the metadata in ZooKeeper is stale"
-
-
-def _scram(zookeeper: ZooKeeper, user: str) -> bool:
-    return any(key.startswith("SCRAM-") for key in _config(zookeeper, Entity("users", user)))

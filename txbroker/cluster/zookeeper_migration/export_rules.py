@@ -79,6 +79,7 @@ def plan_export(tree: Nodes, found: FoundLogs, target: ForeignCluster) -> Export
             _add_topic(plan, name, decode_topic(data), tree, found, target)
     _delete_topics(plan, found, target)
     _add_acls(plan, tree, target)
+    _add_clients(plan, tree, target)
     replicated = [
         f"{name}-{number}"
         for name, topic in target.topics.items()
@@ -162,6 +163,18 @@ def _add_acls(plan: ExportPlan, tree: Nodes, target: ForeignCluster) -> None:
     plan.nodes |= {parent: None for path in found for parent in parents_of(path)}
     plan.nodes |= found
     plan.obsolete += sorted(target.acls.keys() - found.keys())
+
+
+def _add_clients(plan: ExportPlan, tree: Nodes, target: ForeignCluster) -> None:
+    """Quotas and SCRAM credentials. What only ZooKeeper has is not deleted: an import without ZooKeeper has not read it."""
+    roots = tuple(f"/config/{kind}/" for kind in node_paths.QUOTA_TYPES)
+    plan.nodes |= {path: data for path, data in sorted(tree.items()) if path.startswith(roots)}
+    others = sorted(path.removeprefix("/config/") for path in target.clients.keys() - plan.nodes.keys())
+    if others:
+        plan.concerns.append(
+            f"quotas or SCRAM credentials of {counted(others, 'entity')} are in ZooKeeper and not here: they count when Kafka runs; "
+            "delete them with kafka-configs if they must not"
+        )
 
 
 def _delete_topics(plan: ExportPlan, found: FoundLogs, target: ForeignCluster) -> None:

@@ -43,7 +43,7 @@ class ImportPlan:
     default_configs: Mapping[str, str] = field(default_factory=dict)
     controller_epoch: int = 0
     producer_ids: ProducerIdBlock | None = None
-    acls: Mapping[str, bytes | None] = field(default_factory=dict)  # nodes by path, which are copied as they are
+    copied: Mapping[str, bytes | None] = field(default_factory=dict)  # nodes by path: ACLs, quotas and SCRAM credentials
     notes: list[str] = field(default_factory=list)
     concerns: list[str] = field(default_factory=list)
     refusals: list[str] = field(default_factory=list)
@@ -64,8 +64,8 @@ class ImportPlan:
                 ops.append(Create(entity.path, encode_config(configs)))
         for topic in self.topics:
             ops += self._topic(topic)
-        parents = {parent: None for path in self.acls for parent in parents_of(path)}
-        return [*ops, *(Create(path, data) for path, data in {**parents, **self.acls}.items())]
+        parents = {parent: None for path in self.copied for parent in parents_of(path) if parent not in node_paths.STRUCTURE}
+        return [*ops, *(Create(path, data) for path, data in {**parents, **self.copied}.items())]
 
     def _topic(self, topic: PlannedTopic) -> list[Create]:
         only = (self.broker_id,)

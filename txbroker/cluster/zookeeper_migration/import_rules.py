@@ -45,7 +45,7 @@ def plan_import(cluster: ForeignCluster, found: FoundLogs, configs: Mapping[str,
         broker_id=broker_id,
         controller_epoch=cluster.controller_epoch,
         producer_ids=cluster.producer_ids,
-        acls=cluster.acls,
+        copied={**cluster.acls, **cluster.clients},
         notes=list(cluster.notes),
         concerns=list(cluster.concerns),
         refusals=list(_identity_problems(cluster, found)),
@@ -104,10 +104,16 @@ def _notes(cluster: ForeignCluster, found: FoundLogs, elsewhere: list[str]) -> I
         yield "the directories have no cluster id, as those of Apache Kafka before 2.4: the cluster gets a new one, or that of --cluster-id"
     if cluster.acls:
         yield f"the ACLs of {amount(len(cluster.acls), 'resource')} count once the broker has the authorizer.class.name of Kafka's brokers"
+    if cluster.clients:
+        yield f"quotas and SCRAM credentials of {counted(list(map(_entity, cluster.clients)), 'entity')} are imported as they are"
     opened = sum(log.open_transactions for log in found.logs.values())
     if opened:
         are = "is" if opened == 1 else "are"
         yield f"{amount(opened, 'transaction')} {are} open: read_committed consumers wait for their end"
+
+
+def _entity(path: str) -> str:
+    return path.removeprefix("/config/")
 
 
 def _planned(
