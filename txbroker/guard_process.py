@@ -14,7 +14,7 @@ from twisted.python.failure import Failure
 
 from txbroker.backoff import Backoff
 from txbroker.child_processes import child_environment, module_command
-from txbroker.cluster.tree.zookeeper_tls import TlsSettings
+from txbroker.cluster.tree.zookeeper_security import ZooKeeperSecurity
 from txbroker.retrying import retrying, warning
 
 RESTART_S, RESTART_S_MAX = 1.0, 10.0
@@ -42,9 +42,9 @@ class SessionGuard:
         self._process: _Process | None = None
         self._starting: Deferred[None] | None = None
 
-    def guard(self, servers: str, timeout_ms: int, session: int, password: bytes, tls: TlsSettings | None) -> None:
+    def guard(self, servers: str, timeout_ms: int, session: int, password: bytes, security: ZooKeeperSecurity) -> None:
         """End this session, and no earlier one, when this process ends. `servers` have no chroot."""
-        fields = {"servers": servers, "timeout_ms": timeout_ms, "session": session, "password": password.hex(), "tls": tls}
+        fields = {"servers": servers, "timeout_ms": timeout_ms, "session": session, "password": password.hex(), "security": security}
         self._line = json.dumps(fields).encode() + b"\n"
         if self._process is not None:
             self._process.send(self._line)

@@ -25,7 +25,7 @@ FILE = """\
 num.partitions=3
 log.retention.hours=5
 delegation.token.secret.key=hunter2
-zookeeper.set.acl=true
+zookeeper.metadata.migration.enable=true
 """
 
 
@@ -65,9 +65,9 @@ def test_every_value_is_printed_with_its_origin(file: Path, capsys: pytest.Captu
         str(5 * 3600 * 1000), "server.properties:3 (log.retention.hours)",
     )
     assert (values["log.segment.bytes"]["value"], values["log.segment.bytes"]["origin"]) == ("1073741824", "default")
-    assert values["zookeeper.set.acl"]["effective"] is False
+    assert values["zookeeper.metadata.migration.enable"]["effective"] is False
     assert "num.io.threads" not in values
-    assert [warning for warning in warnings if "zookeeper.set.acl (server.properties:5)" in warning]
+    assert [warning for warning in warnings if "zookeeper.metadata.migration.enable (server.properties:5)" in warning]
     assert "num.io.threads" in printed(capsys, *flags, "--all")[0]
 
 
@@ -102,7 +102,7 @@ def test_text_output_has_a_line_for_each_key(file: Path, capsys: pytest.CaptureF
         ("num.partitions=3", "server.properties:2"), ("listeners=PLAINTEXT://:9092", "default"), ("broker.rack=", "default"),
     }
     assert all(len(line) == 2 for line in lines)
-    places = "delegation.token.secret.key (server.properties:4), zookeeper.set.acl (server.properties:5)"
+    places = "delegation.token.secret.key (server.properties:4), zookeeper.metadata.migration.enable (server.properties:5)"
     assert f"txbroker config: warning: {places}" in ended.err
 
 

@@ -21,7 +21,7 @@ CLIENT = {"_call": ["request", "async_object"], "_session_callback": ["state"]}
 CLIENT_ATTRIBUTES = {"_connection": ConnectionHandler, "_session_timeout": (int, float), "_state": str, "_stopped": object}
 CONNECTION = {
     "_connect": ["host", "hostip", "port"], "_invoke": ["timeout", "request", "xid"], "_send_ping": ["connect_timeout"],
-    "stop": ["timeout"],
+    "stop": ["timeout"], "_authenticate_with_sasl": ["host", "timeout"],
 }  # fmt: skip
 
 

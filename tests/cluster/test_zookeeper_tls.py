@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ssl
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,8 +13,6 @@ from tests.support.kafka import ZooKeeperProcess
 from tests.support.raw_admin import create_topic
 from tests.support.server import free_port
 from tests.support.waiting import until
-from txbroker.cluster.tree.zookeeper_tls import TlsSettings
-from txbroker.errors import StartError
 
 
 class SecureZooKeeper(ZooKeeperProcess):
@@ -86,30 +82,3 @@ def test_the_log_says_why_there_is_no_connection(secure: SecureZooKeeper, store:
     attempts = said.count("cannot connect to ZooKeeper")
     assert 1 <= attempts <= 8, "the first, the second, the fourth attempt and so on"
     server.close()
-
-
-def openssl(*arguments: str | Path) -> str:
-    return subprocess.run(["openssl", *arguments, "-passout", "pass:secret"], capture_output=True, text=True, check=True).stdout
-
-
-def test_which_files_are_refused(tmp_path: Path, store: Path) -> None:
-    def problem(**settings: str) -> str:
-        values = {"truststore": None, "keystore": None, "key_password": None, "verifies_host_name": True, **settings}
-        with pytest.raises(StartError) as raised:
-            TlsSettings(**values).context()  # type: ignore[arg-type]
-        return str(raised.value)
-
-    java = tmp_path / "store.jks"
-    java.write_bytes(b"\xfe\xed\xfe\xed\0\0\0\2")
-    assert "is a Java key store, which txbroker cannot read: convert it to PEM with `keytool" in problem(truststore=str(java))
-    assert problem(keystore=str(java)).startswith("zookeeper.ssl.keystore.location: ")
-    packed = tmp_path / "store.p12"
-    openssl("pkcs12", "-export", "-in", tls.CERTIFICATE, "-inkey", tls.KEY, "-out", packed)
-    assert "is not PEM but PKCS12: convert it with `openssl pkcs12" in problem(keystore=str(packed))
-    assert "cannot be read: No such file" in problem(truststore=str(tmp_path / "none.pem"))
-    assert "does not have a private key and its certificate" in problem(keystore=str(tls.CERTIFICATE))
-    encrypted = tmp_path / "encrypted.pem"
-    encrypted.write_text(openssl("pkcs8", "-topk8", "-in", tls.KEY) + tls.CERTIFICATE.read_text())
-    assert "its password is wrong" in problem(keystore=str(encrypted))
-    context = TlsSettings(str(tls.CERTIFICATE), str(encrypted), "secret", verifies_host_name=False).context()
-    assert (context.check_hostname, context.verify_mode) == (False, ssl.CERT_REQUIRED)

@@ -12,12 +12,11 @@ from txbroker.config.topic_keys import SERVER_KEYS, TOPIC_KEYS
 NAMES_FOR_OTHERS = {"export_rules.py"}
 SOURCE = Path(__file__).parents[2] / "txbroker"
 # node.id is broker.id; the others, or all of their values but one, are refused at the start.
-OTHERWISE = {"node.id", "authorizer.class.name", "remote.log.storage.system.enable", "zookeeper.ssl.keystore.type",
-             "zookeeper.ssl.truststore.type"}  # fmt: skip
+OTHERWISE = {"node.id", "authorizer.class.name", "remote.log.storage.system.enable"}
 
 
 # Modules of the configuration that use values.
-ALSO = ("listeners.py", "oauthbearer.py", "resolve.py", "sasl.py")
+ALSO = ("listeners.py", "oauthbearer.py", "resolve.py", "sasl.py", "zookeeper_login.py")
 
 
 def asked_for() -> set[str]:

@@ -50,10 +50,12 @@ from txbroker.errors import ConfigError
          "server.properties:2: zookeeper.connect and process.roles are both set: remove process.roles to join the cluster on ZooKeeper, "
          "or the other"),
         ("zookeeper.connect=zk:2182\nzookeeper.set.acl=true",
-         "server.properties:2: zookeeper.set.acl is true, but this broker cannot authenticate to ZooKeeper: set it to false, "
-         "and protect ZooKeeper's ports"),
-        ("zookeeper.connect=zk:2182\nzookeeper.ssl.client.enable=true\nzookeeper.ssl.keystore.type=JKS",
-         "server.properties:2: zookeeper.ssl.keystore.type is JKS, which txbroker cannot read: convert the store to PEM, and set PEM"),
+         "server.properties:2: zookeeper.set.acl is true, but this broker does not authenticate to ZooKeeper: set "
+         "txbroker.zookeeper.jaas.config for a login, or zookeeper.ssl.client.enable and zookeeper.ssl.keystore.location for a "
+         "certificate"),
+        ("zookeeper.connect=zk:2182\ntxbroker.zookeeper.jaas.config=a.LoginModule required;",
+         "server.properties:2: txbroker.zookeeper.jaas.config has the login module a.LoginModule; for ZooKeeper only "
+         "org.apache.zookeeper.server.auth.DigestLoginModule is supported"),
         ("zookeeper.connect=zk:2182\nzookeeper.ssl.client.enable=true\nzookeeper.ssl.ocsp.enable=true",
          "server.properties:2: zookeeper.ssl.ocsp.enable is true, but txbroker does not check whether certificates are revoked: "
          "set it to false"),
@@ -111,11 +113,12 @@ def test_errors_do_not_contain_secrets() -> None:
         ("leader.replication.throttled.replicas=*",
          "server.properties:1: leader.replication.throttled.replicas is a key of topics and is ignored; set it with `txbroker configs`"),
         ("num.io.threads=9", "server.properties:1: num.io.threads is accepted, but has no effect on this broker"),
-        ("num.io.threads=9\nzookeeper.set.acl=true\nnum.network.threads=3",
-         "num.io.threads (server.properties:1), zookeeper.set.acl (server.properties:2) are accepted, but have no effect on this broker"),
+        ("num.io.threads=9\nzookeeper.metadata.migration.enable=true\nnum.network.threads=3",
+         "num.io.threads (server.properties:1), zookeeper.metadata.migration.enable (server.properties:2) are accepted, but have no "
+         "effect on this broker"),
         ("process.roles=broker", "server.properties:1: process.roles is accepted, but has no effect: "
          "this broker stores its metadata without KRaft"),
-        ("zookeeper.set.acl=true", "server.properties:1: zookeeper.set.acl is accepted, but has no effect on this broker"),
+        ("zookeeper.clientCnxnSocket=a", "server.properties:1: zookeeper.clientCnxnSocket is accepted, but has no effect on this broker"),
         ("listener.name.external.max.connections=1",
          "server.properties:1: listener.name.external.max.connections is ignored: not a key that single listeners can have"),
         ("listener.name.a.max.connections=1\nlistener.name.b.log.dirs=/x",

@@ -13,6 +13,8 @@ from kazoo.client import KazooClient
 
 from tests.cli.commands import run
 from tests.support.kafka import ZooKeeperProcess
+from tests.support.secure_zookeeper import SecureZooKeeper, access, login
+from tests.support.secure_zookeeper import client as logged_in
 from txbroker.cluster.node_data import decode_state
 from txbroker.cluster.tree.sqlite import FILE_NAME
 from txbroker.cluster.tree.sqlite_file import read_tree
@@ -151,3 +153,29 @@ def test_an_export_to_an_empty_chroot_can_be_imported(
             assert decode_state(after[path], 0).leader_epoch == decode_state(before[path], 0).leader_epoch + 2
         elif path not in ("/controller_epoch",):
             assert (after[path] or None) == (before[path] or None), path
+
+
+@pytest.mark.extended
+def test_a_zookeeper_that_requires_a_login(tmp_path: Path, directory: Path) -> None:
+    """Commands log in as the broker whose configuration they read, and create nodes as it does."""
+    zookeeper = SecureZooKeeper(tmp_path / "zookeeper", requires_login=True)
+    zookeeper.start()
+    try:
+        config = tmp_path / "server.properties"
+        place = ("--log-dirs", str(directory), "--zookeeper", f"{zookeeper.address}/secured")
+        run("import", "--log-dirs", str(directory), "--topic-config", "*:retention.ms=-1")
+        _, complaint = run("export", *place, status=1)
+        assert "requires a login: set txbroker.zookeeper.jaas.config" in complaint
+        escaped = login("kafka").replace("\\", "\\\\")
+        config.write_text(f"zookeeper.set.acl=true\ntxbroker.zookeeper.jaas.config={escaped}\n")
+        run("export", *place, "--config", str(config))
+        with logged_in(zookeeper.address, "kafka") as kafka:
+            found = access(kafka)
+        assert found["/secured"] == found["/secured/brokers/topics/s-txn"] == {"sasl:kafka:31", "world:anyone:1"}
+        assert found["/secured/config/users"] == {"sasl:kafka:31"}
+        plan("import", *place, "--config", str(config))
+        config.write_text(f"txbroker.zookeeper.jaas.config={login('kafka', 'guess')}\n")
+        _, complaint = run("export", *place, "--config", str(config), status=1)
+        assert "refuses the login of 'kafka': correct the user or the password" in complaint and "guess" not in complaint
+    finally:
+        zookeeper.kill()

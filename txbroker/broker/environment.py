@@ -21,8 +21,8 @@ from txbroker.transport.interfaces import Ports
 from txbroker.transport.limits import Limits
 
 if TYPE_CHECKING:
+    from txbroker.cluster.tree.zookeeper_security import ZooKeeperSecurity
     from txbroker.cluster.tree.zookeeper_session import OpenSession, Threads  # a broker alone does not import kazoo
-    from txbroker.cluster.tree.zookeeper_tls import TlsSettings
 
 
 class CountedWorkers:
@@ -50,7 +50,7 @@ class CountedWorkers:
 class SessionGuard(Protocol):
     """Ends a ZooKeeper session when this process ends, however it ends."""
 
-    def guard(self, servers: str, timeout_ms: int, session: int, password: bytes, tls: TlsSettings | None) -> None:
+    def guard(self, servers: str, timeout_ms: int, session: int, password: bytes, security: ZooKeeperSecurity) -> None:
         """Guard this session from now on, instead of the one before it. `servers`: comma-separated host:port pairs."""
 
     def release(self) -> None:

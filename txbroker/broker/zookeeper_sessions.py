@@ -12,11 +12,13 @@ import logging
 from functools import partial
 
 from txbroker.broker.environment import Environment
+from txbroker.cluster import node_paths
+from txbroker.cluster.tree.interface import Refused
 from txbroker.cluster.tree.kazoo_session import Credentials, KazooSession, Outage
 from txbroker.cluster.tree.session_tree import SessionCounts, SessionTree
 from txbroker.cluster.tree.zookeeper import ZooKeeperTree, open_zookeeper_tree
+from txbroker.cluster.tree.zookeeper_security import read_security
 from txbroker.cluster.tree.zookeeper_session import OpenSession, end_session
-from txbroker.cluster.tree.zookeeper_tls import TlsSettings
 from txbroker.config.resolve import BrokerConfig
 from txbroker.config.zookeeper_address import parse_zookeeper_address
 from txbroker.errors import StorageError
@@ -49,9 +51,11 @@ class ZooKeeperSessions:
         self._timeout_ms = config.int("zookeeper.session.timeout.ms")
         limit = config.value("zookeeper.connection.timeout.ms")
         self._guard = environment.session_guard if config.boolean("txbroker.failover.on.process.end") else None
-        self._tls = _tls(config)
-        tls = None if self._tls is None else self._tls.context()
-        self._open_session: OpenSession = environment.sessions or partial(KazooSession, tls=tls, outage=Outage())
+        self._security = read_security(config)
+        self._has_acls = config.boolean("zookeeper.set.acl")
+        self._open_session: OpenSession = environment.sessions or partial(
+            KazooSession, tls=self._security.context(), sasl=self._security.sasl_options(), outage=Outage()
+        )
         self._connection_timeout_ms = limit if isinstance(limit, int) else self._timeout_ms
 
     async def open(self) -> ZooKeeperTree:
@@ -70,11 +74,21 @@ class ZooKeeperSessions:
             threads=threads,
             counts=self._counts,
             open_session=open_session,
+            has_acls=self._has_acls,
         )
         self._save(tree.credentials)
+        if self._security.authenticates:
+            await self._protect(tree)
         if self._guard is not None:
-            self._guard.guard(self._connect.partition("/")[0], self._timeout_ms, *tree.credentials, self._tls)
+            self._guard.guard(self._connect.partition("/")[0], self._timeout_ms, *tree.credentials, self._security)
         return tree
+
+    async def _protect(self, tree: ZooKeeperTree) -> None:
+        """Kafka's tool (zookeeper-security-migration) changes the nodes that Kafka knows; this one is txbroker's."""
+        try:
+            await tree.protect(node_paths.REFUSALS)
+        except Refused as error:
+            log.warning("the access control list of %s stays as it is: %s", node_paths.REFUSALS, error)
 
     def forget(self) -> None:
         """The last session has been closed."""
@@ -115,18 +129,6 @@ class ZooKeeperSessions:
                 log.warning("the ZooKeeper session is not saved, so that a start after a crash must wait for its end: %s", error)
             else:
                 return
-
-
-def _tls(config: BrokerConfig) -> TlsSettings | None:
-    if not config.boolean("zookeeper.ssl.client.enable"):
-        return None
-    password = config.value("zookeeper.ssl.keystore.password")
-    return TlsSettings(
-        truststore=config.optional_text("zookeeper.ssl.truststore.location"),
-        keystore=config.optional_text("zookeeper.ssl.keystore.location"),
-        key_password=None if password is None else str(password),
-        verifies_host_name=bool(config.optional_text("zookeeper.ssl.endpoint.identification.algorithm")),
-    )
 
 
 def _parsed(data: bytes) -> Credentials | None:

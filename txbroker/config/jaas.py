@@ -1,6 +1,10 @@
-"""JAAS login configurations in properties (`sasl.jaas.config`, KIP-85): parsed as Kafka's JaasConfig does, never evaluated.
+"""JAAS login configurations in properties (`sasl.jaas.config`, KIP-85) and in files: parsed as Kafka's JaasConfig does, never evaluated.
 
     Class flag name=value ... ;
+
+A file has sections of such entries (javax.security.auth.login.Configuration):
+
+    Name { Class flag name=value ... ; };
 
 A word has letters, digits after a letter, and `. - _ $`; other values are quoted with " or ', with the escapes of C. Comments are those of
 Java, and a `/` begins one by itself (java.io.StreamTokenizer with Kafka's settings).
@@ -41,6 +45,29 @@ def parse_jaas(text: str) -> LoginModule:
     if len(modules) != 1:
         raise InvalidJaas(f"must have one login module, and has {len(modules) or 'none'}")
     return modules[0]
+
+
+def parse_jaas_file(text: str, section: str) -> LoginModule:
+    """The only login module of a section of a file; InvalidJaas."""
+    tokens = _Tokens(text)
+    found: list[LoginModule] | None = None
+    while tokens.advance():
+        name, modules = tokens.text, []
+        if name is None or not tokens.advance() or tokens.mark != "{":
+            raise InvalidJaas("does not consist of sections; write `Name { ... };`")
+        while tokens.advance() and tokens.mark != "}":
+            modules.append(_module(tokens))
+        if tokens.mark != "}" or not tokens.advance() or tokens.mark != ";":
+            raise InvalidJaas(f"has no `}};` at the end of the section {name[:200]}")
+        if name == section:
+            if found is not None:
+                raise InvalidJaas(f"has the section {section} twice")
+            found = modules
+    if found is None:
+        raise InvalidJaas(f"has no section {section}")
+    if len(found) != 1:
+        raise InvalidJaas(f"must have one login module in the section {section}, and has {len(found) or 'none'}")
+    return found[0]
 
 
 def _module(tokens: _Tokens) -> LoginModule:

@@ -10,6 +10,7 @@ from txbroker.config.properties import Properties
 from txbroker.config.resolve import BrokerConfig
 from txbroker.config.sasl import check_sasl
 from txbroker.config.static import invalid_values
+from txbroker.config.zookeeper_login import CONFIG_KEY, has_zookeeper_login, zookeeper_login
 from txbroker.errors import ConfigError
 
 CLEANER_BYTES_PER_THREAD_MIN = 1024 * 1024
@@ -45,6 +46,11 @@ def load_broker_config(properties: Properties) -> BrokerConfig:
             check_sasl(config, parse_listeners(config))
         except ConfigError as error:
             problems += error.problems
+    if config.optional_text("zookeeper.connect"):
+        try:
+            zookeeper_login(config)
+        except ConfigError as error:
+            problems += error.problems
     if problems:
         raise InvalidConfig(problems, config)
     return config
@@ -77,10 +83,6 @@ def _metadata(config: BrokerConfig) -> str | None:
 def _zookeeper_tls(config: BrokerConfig) -> str | None:
     if not (config.optional_text("zookeeper.connect") and config.boolean("zookeeper.ssl.client.enable")):
         return None
-    for key in ("zookeeper.ssl.keystore.type", "zookeeper.ssl.truststore.type"):
-        kind = config.optional_text(key)
-        if kind is not None and kind.upper() != "PEM":
-            return f"{key} is {kind}, which txbroker cannot read: convert the store to PEM, and set PEM"
     for key in ("zookeeper.ssl.crl.enable", "zookeeper.ssl.ocsp.enable"):
         if config.boolean(key):
             return f"{key} is true, but txbroker does not check whether certificates are revoked: set it to false"
@@ -148,9 +150,14 @@ def _compaction_strategy(config: BrokerConfig) -> str | None:
 
 
 def _zookeeper_acls(config: BrokerConfig) -> str | None:
-    if config.optional_text("zookeeper.connect") and config.boolean("zookeeper.set.acl"):
-        return "zookeeper.set.acl is true, but this broker cannot authenticate to ZooKeeper: set it to false, and protect ZooKeeper's ports"
-    return None
+    """As KafkaServer.initZkClient."""
+    if not (config.optional_text("zookeeper.connect") and config.boolean("zookeeper.set.acl")):
+        return None
+    has_certificate = config.boolean("zookeeper.ssl.client.enable") and config.optional_text("zookeeper.ssl.keystore.location")
+    if has_certificate or has_zookeeper_login(config):
+        return None
+    return (f"zookeeper.set.acl is true, but this broker does not authenticate to ZooKeeper: set {CONFIG_KEY} for a login, or "
+            "zookeeper.ssl.client.enable and zookeeper.ssl.keystore.location for a certificate")  # fmt: skip
 
 
 def _offsets_acks(config: BrokerConfig) -> str | None:

@@ -56,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
     disk, steps = OsDisk(), Steps()
     try:
         identity = read_identity(disk, directories)
-        with locked(disk, directories), zookeeper.session(arguments.zookeeper) as session:
+        with locked(disk, directories), zookeeper.session(arguments.zookeeper, config) as session:
             path = metadata_file(disk, directories)
             if path is None:
                 raise CommandFailed(f"no metadata of a txbroker in {', '.join(directories)}: specify all of its log.dirs")

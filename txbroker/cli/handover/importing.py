@@ -99,7 +99,7 @@ def run(arguments: argparse.Namespace) -> int:
             else:
                 from txbroker.cli.handover import zookeeper, zookeeper_reader
 
-                with zookeeper.session(arguments.zookeeper) as session:
+                with zookeeper.session(arguments.zookeeper, config) as session:
                     broker_id = -1 if found.identity.broker_id is None else found.identity.broker_id
                     cluster = zookeeper_reader.read_cluster(session, broker_id, steps.step("ZooKeeper"))
             plan = plan_import(cluster, found, configs, config_checks(config))

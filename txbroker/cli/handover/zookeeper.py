@@ -8,13 +8,19 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from kazoo.client import KazooClient
-from kazoo.exceptions import KazooException, NoAuthError, NoNodeError, RolledBackError
+from kazoo.exceptions import AuthFailedError, KazooException, NoAuthError, NoNodeError, RolledBackError, SessionClosedRequireSaslError
 from kazoo.handlers.threading import KazooTimeoutError
 
 from txbroker.cli.step_progress import OnProgress
 from txbroker.cluster import node_paths
+from txbroker.cluster.tree.kazoo_session import TlsHandler, report_refused_logins
+from txbroker.cluster.tree.node_acls import acls_of
+from txbroker.cluster.tree.zookeeper_security import read_security
+from txbroker.config.resolve import BrokerConfig
 from txbroker.config.zookeeper_address import FORM, ZooKeeperAddress, parse_zookeeper_address
+from txbroker.config.zookeeper_login import CONFIG_KEY
 from txbroker.console.failures import BadUsage, CommandFailed
+from txbroker.errors import StartError
 
 CONNECT_S = 15.0
 ANSWER_S = 30.0
@@ -33,8 +39,10 @@ def checked_address(text: str) -> ZooKeeperAddress:
 class ZooKeeper:
     """One session. `address`: as the user specified it. Paths are relative to its chroot."""
 
-    def __init__(self, client: Any, address: str) -> None:
+    def __init__(self, client: Any, address: str, *, has_acls: bool = False) -> None:
+        """`has_acls`: nodes are created with Kafka's access control lists."""
         self.address = address
+        self._has_acls = has_acls
         self._client = client
         self._root = parse_zookeeper_address(address).chroot
 
@@ -67,7 +75,7 @@ class ZooKeeper:
     def make_root(self) -> None:
         """Create the chroot if it does not exist."""
         if self._root:
-            self._client.ensure_path(self._root)
+            self._client.ensure_path(self._root, acl=acls_of("", are_set=self._has_acls))
 
     def write(self, nodes: Mapping[str, bytes | None], on_progress: OnProgress) -> None:
         """Create these nodes or set their data (None: empty), in this order: parents before their children."""
@@ -79,7 +87,7 @@ class ZooKeeper:
             transaction = self._client.transaction()
             for path, data in batch:
                 if path not in existing:
-                    transaction.create(self._root + path, data)
+                    transaction.create(self._root + path, data, acl=acls_of(path, are_set=self._has_acls))
                 elif (existing[path] or b"") != data:
                     transaction.set_data(self._root + path, data)
             problems = [result for result in transaction.commit() if isinstance(result, Exception)]
@@ -94,21 +102,36 @@ class ZooKeeper:
 
 
 @contextmanager
-def session(address: str) -> Iterator[ZooKeeper]:
-    """A session with the ZooKeeper at this address (see `checked_address`)."""
+def session(address: str, config: BrokerConfig) -> Iterator[ZooKeeper]:
+    """A session with the ZooKeeper at this address (see `checked_address`), with TLS and the login of a broker's configuration."""
+    try:
+        security = read_security(config)
+        options = security.sasl_options()
+        handler = TlsHandler(security.context(), CONNECT_S)
+    except StartError as error:
+        raise CommandFailed(str(error)) from error
     quiet = logging.getLogger("txbroker.cli.zookeeper")
     quiet.setLevel(logging.CRITICAL)  # errors are raised too
-    client = KazooClient(hosts=",".join(checked_address(address).servers), timeout=10.0, logger=quiet)
+    client = KazooClient(hosts=",".join(checked_address(address).servers), timeout=10.0, logger=quiet, sasl_options=options,
+                         handler=handler)  # fmt: skip
+    report_refused_logins(client)
     try:
         client.start(timeout=CONNECT_S)
     except KazooTimeoutError as error:
-        raise CommandFailed(f"no ZooKeeper responds at {address}: start it, or correct --zookeeper") from error
+        advice = "start it, or correct --zookeeper, or zookeeper.ssl.* in the file of --config"
+        raise CommandFailed(f"no ZooKeeper responds at {address}: {advice}") from error
     except KazooException as error:
         raise CommandFailed(f"the ZooKeeper at {address} cannot be used: {error or type(error).__name__}") from error
     try:
-        yield ZooKeeper(client, address)
+        yield ZooKeeper(client, address, has_acls=config.boolean("zookeeper.set.acl"))
+    except AuthFailedError as error:
+        user = "" if security.login is None else f" of {security.login.user!r}"
+        raise CommandFailed(f"the ZooKeeper at {address} refuses the login{user}: correct the user or the password") from error
+    except SessionClosedRequireSaslError as error:
+        raise CommandFailed(f"the ZooKeeper at {address} requires a login: set {CONFIG_KEY} in the file of --config") from error
     except NoAuthError as error:
-        raise CommandFailed(f"the ZooKeeper at {address} denies access (its nodes have ACLs, see zookeeper.set.acl): {error}") from error
+        advice = "log in as its brokers do, by txbroker.zookeeper.jaas.config or zookeeper.ssl.keystore.location of --config"
+        raise CommandFailed(f"the ZooKeeper at {address} denies access (its nodes have ACLs, see zookeeper.set.acl): {advice}") from error
     except (KazooException, KazooTimeoutError) as error:
         raise CommandFailed(f"the ZooKeeper at {address} failed: {type(error).__name__} {error}; try again") from error
     finally:

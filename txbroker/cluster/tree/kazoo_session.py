@@ -13,6 +13,7 @@ kazoo 2.10 and 2.11 have properties that a broker cannot live with; all of them 
 - Its thread keeps a session alive while the reactor hangs. Here it stops to do so: a broker that serves nothing must not stay leader.
 - It logs two warnings for each attempt to connect, and makes its own context for TLS. Here an outage is logged with growing pauses, and
   the context is the caller's.
+- It reports a connection before it logs in by SASL. Here it counts once ZooKeeper has accepted the login; requests wait for that anyway.
 - An unexpected error ends kazoo's thread; it never reconnects. That is reported as the end of the session, as an expiry is.
 """
 
@@ -21,14 +22,15 @@ from __future__ import annotations
 import logging
 import ssl
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from enum import Enum
 from typing import Any
 
 from kazoo.client import KazooClient
-from kazoo.exceptions import AuthFailedError, SessionExpiredError
+from kazoo.exceptions import AuthFailedError, SessionClosedRequireSaslError, SessionExpiredError
 from kazoo.handlers.threading import SequentialThreadingHandler
+from kazoo.protocol.connection import ConnectionDropped
 from kazoo.protocol.serialization import Exists
 from kazoo.protocol.states import KeeperState
 from kazoo.retry import KazooRetry
@@ -71,7 +73,7 @@ class KazooSession:
     """A session. `on_state` gets its states, and `done` of `submit` an AsyncResult that is ready; both by `call_from_thread`.
 
     OVER comes before the failures of what was submitted. `servers` are tried in this order, and have no chroot. With `credentials` an
-    existing session is taken over.
+    existing session is taken over. `sasl`: kazoo's options of a login.
     """
 
     def __init__(
@@ -83,6 +85,7 @@ class KazooSession:
         on_state: Callable[[SessionState], None],
         credentials: Credentials | None = None,
         tls: ssl.SSLContext | None = None,
+        sasl: Mapping[str, str] | None = None,
         outage: Outage | None = None,
     ) -> None:
         if kazoo_log.level == logging.NOTSET:
@@ -100,6 +103,7 @@ class KazooSession:
             handler=handler,
             connection_retry=retry,
             randomize_hosts=False,
+            sasl_options=None if sasl is None else dict(sasl),
             logger=kazoo_log,
         )
 
@@ -142,21 +146,13 @@ class _Queue:
         self.put = call_from_thread
 
 
-class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
-    """Runs callbacks where `call_from_thread` does. It counts as running for ever, so that kazoo never calls one in its own thread."""
+class TlsHandler(SequentialThreadingHandler):  # type: ignore[misc]
+    """Connects with a context of the caller's: kazoo's own takes its stores from files in PEM only."""
 
-    def __init__(self, call_from_thread: Callable[..., object], connect_s: float, tls: ssl.SSLContext | None) -> None:
+    def __init__(self, tls: ssl.SSLContext | None, connect_s: float) -> None:
         super().__init__()
-        self._connect_s = connect_s
         self._tls = tls
-        self.completion_queue = self.callback_queue = _Queue(call_from_thread)
-        self._running = True
-
-    def start(self) -> None:
-        """No workers."""
-
-    def stop(self) -> None:
-        """No workers."""
+        self._connect_s = connect_s
 
     def create_connection(self, *args: Any, timeout: float, hostname: str | None = None, **kwargs: Any) -> Any:
         """Connect to one server."""
@@ -171,6 +167,21 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
             sock.close()
             raise
 
+
+class _Handler(TlsHandler):
+    """Runs callbacks where `call_from_thread` does. It counts as running for ever, so that kazoo never calls one in its own thread."""
+
+    def __init__(self, call_from_thread: Callable[..., object], connect_s: float, tls: ssl.SSLContext | None) -> None:
+        super().__init__(tls, connect_s)
+        self.completion_queue = self.callback_queue = _Queue(call_from_thread)
+        self._running = True
+
+    def start(self) -> None:
+        """No workers."""
+
+    def stop(self) -> None:
+        """No workers."""
+
     def spawn(self, func: Callable[..., object], *args: Any, **kwargs: Any) -> threading.Thread:
         """Run the connection's thread. kazoo logs an exception that ends it and reports the end of the session."""
 
@@ -181,6 +192,20 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
         thread = threading.Thread(target=run, name="zookeeper", daemon=True)
         thread.start()
         return thread
+
+
+def report_refused_logins(client: Any) -> None:
+    """Let a client of kazoo's report AuthFailedError also at a ZooKeeper that requires logins: its error there ends kazoo's thread."""
+    connection = client._connection
+    log_in = connection._authenticate_with_sasl
+
+    def checked(*arguments: Any) -> None:
+        try:
+            log_in(*arguments)
+        except SessionClosedRequireSaslError:
+            raise AuthFailedError from None
+
+    connection._authenticate_with_sasl = checked
 
 
 class _Client(KazooClient):  # type: ignore[misc]
@@ -198,8 +223,11 @@ class _Client(KazooClient):  # type: ignore[misc]
         """`level`: of the log lines about attempts to connect that fail."""
         super().__init__(*arguments, **options)
         self.problem = ""
+        self._user = (options["sasl_options"] or {}).get("username")
+        self._reported: SessionState | None = None
         self._level = level
         self._outage = outage
+        report_refused_logins(self)
         self._connect_once = self._connection._connect
         self._connection._connect = self._connect
         self._report = report
@@ -223,27 +251,42 @@ class _Client(KazooClient):  # type: ignore[misc]
 
     def _session_callback(self, state: str) -> None:
         reported = _REPORTED[state]
-        if state != self._state:
-            self._report(reported)
+        if reported is not SessionState.CONNECTED or self._user is None:
+            self._report_once(reported)
         super()._session_callback(state)
         if reported is SessionState.OVER:
             self._stopped.set()
+
+    def _report_once(self, state: SessionState) -> None:
+        if state is not self._reported:
+            self._reported = state
+            self._report(state)
 
     def _connect(self, host: str, address: str, port: int) -> Any:
         """In the connection's thread: one attempt to connect."""
         try:
             connected = self._connect_once(host, address, port)
-        except (SessionExpiredError, AuthFailedError):
+        except SessionExpiredError:
             raise
+        except AuthFailedError as error:
+            self.problem = f"{host}:{port}: it refuses the login of {self._user!r}; correct the user or the password"
+            if not isinstance(error.__cause__, ConnectionDropped):
+                raise AuthFailedError(self.problem) from None
+            self._has_failed()
+            raise error.__cause__ from None  # as at its restart
         except Exception as error:
-            self._outage.failures += 1
-            failures = self._outage.failures
             self.problem = f"{host}:{port}: {error}"
-            if failures.bit_count() == 1:  # the first, the second, the fourth and so on
-                log.log(self._level, "cannot connect to ZooKeeper at %s (attempt %d); retrying", self.problem, failures)
+            self._has_failed()
             raise
         self._outage.failures, self.problem = 0, ""
+        self._report_once(SessionState.CONNECTED)
         return connected
+
+    def _has_failed(self) -> None:
+        self._outage.failures += 1
+        failures = self._outage.failures
+        if failures.bit_count() == 1:  # the first, the second, the fourth and so on
+            log.log(self._level, "cannot connect to ZooKeeper at %s (attempt %d); retrying", self.problem, failures)
 
     def _ping_if_reached(self, connect_timeout: float) -> None:
         """In the connection's thread: keep the session alive if a call of the ping before has been performed."""

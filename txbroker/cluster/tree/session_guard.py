@@ -3,7 +3,7 @@
 A killed broker otherwise keeps its registration, and the leadership of its partitions, until its session expires. The process reads JSON
 lines from its standard input: null, or the session that the broker has now:
 
-    {"servers": "host:port,...", "timeout_ms": 18000, "session": 72057, "password": "hexadecimal digits", "tls": null}
+    {"servers": "host:port,...", "timeout_ms": 18000, "session": 72057, "password": "hexadecimal digits", "security": [null, null]}
 
 The broker holds the only other end of this pipe. The input therefore ends when the broker's process has ended, and no earlier: the system
 closes its descriptors then. A broker that hangs keeps its session. The last line decides what is done at the end.
@@ -49,9 +49,11 @@ def _last_session(descriptor: int) -> dict[str, Any] | None:
 def _end(session: dict[str, Any]) -> str:
     """Connect to the session and close it. Returns what has happened."""
     from txbroker.cluster.tree.kazoo_session import KazooSession, SessionState
-    from txbroker.cluster.tree.zookeeper_tls import TlsSettings
+    from txbroker.cluster.tree.zookeeper_security import of_json
 
     states: SimpleQueue[SessionState] = SimpleQueue()
+
+    security = of_json(session["security"])
 
     def call(function: Any, *arguments: Any) -> None:
         function(*arguments)
@@ -62,7 +64,8 @@ def _end(session: dict[str, Any]) -> str:
         call_from_thread=call,
         on_state=states.put,
         credentials=(session["session"], bytes.fromhex(session["password"])),
-        tls=TlsSettings(*session["tls"]).context() if session.get("tls") else None,
+        tls=security.context(),
+        sasl=security.sasl_options(),
     )
     kazoo.start()
     name = f"its ZooKeeper session {session['session']:#x}"

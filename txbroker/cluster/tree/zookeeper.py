@@ -18,7 +18,6 @@ from kazoo import exceptions
 from kazoo.protocol import serialization
 from kazoo.protocol.states import EventType as KazooEvent
 from kazoo.protocol.states import WatchedEvent
-from kazoo.security import OPEN_ACL_UNSAFE
 from twisted.internet.defer import Deferred, fail
 from twisted.python.failure import Failure
 
@@ -45,6 +44,7 @@ from txbroker.cluster.tree.interface import (
 )
 from txbroker.cluster.tree.kazoo_session import Credentials, KazooSession
 from txbroker.cluster.tree.multi_read import MultiRead
+from txbroker.cluster.tree.node_acls import acls_of
 from txbroker.cluster.tree.operations import found
 from txbroker.cluster.tree.session_tree import SessionCounts
 from txbroker.cluster.tree.watches import Watches, WatchKind, call_watcher
@@ -66,19 +66,23 @@ _ROLLED_BACK = (exceptions.RolledBackError, exceptions.RuntimeInconsistency)  # 
 
 def open_zookeeper_tree(
     connect: str, *, session_timeout_ms: int, connection_timeout_ms: int, threads: Threads, counts: SessionCounts | None = None,
-    open_session: OpenSession = KazooSession,
+    open_session: OpenSession = KazooSession, has_acls: bool = False,
 ) -> Deferred[ZooKeeperTree]:  # fmt: skip
-    """A new session with the ZooKeeper of `zookeeper.connect` (`host:port,host:port/chroot`); StartError if no server answers in time."""
+    """A new session with the ZooKeeper of `zookeeper.connect` (`host:port,host:port/chroot`); StartError if no server answers in time.
+
+    With `has_acls` nodes are created with Kafka's access control lists, for which the session must be authenticated.
+    """
     servers, slash, chroot = connect.partition("/")
     session = ZooKeeperSession(servers, session_timeout_ms, threads, counts or SessionCounts(), open_session)
-    return ZooKeeperTree(session, slash + chroot if chroot else "").open(connection_timeout_ms / 1000)
+    return ZooKeeperTree(session, slash + chroot if chroot else "", has_acls=has_acls).open(connection_timeout_ms / 1000)
 
 
 class ZooKeeperTree:
     """See `Tree`. Every method is called in the reactor's thread, and every result arrives there."""
 
-    def __init__(self, session: ZooKeeperSession, chroot: str) -> None:
+    def __init__(self, session: ZooKeeperSession, chroot: str, *, has_acls: bool = False) -> None:
         self._session = session
+        self._has_acls = has_acls
         self._chroot = chroot
         self._reads_many = True  # the servers know MultiRead
         self._watches = Watches()
@@ -213,6 +217,11 @@ class ZooKeeperTree:
             return fail(TooLarge("/", None, problem))
         return self._submit("/", request, results)
 
+    def protect(self, path: str) -> Deferred[None]:
+        """Give a node the access control list with which it would be created now, if it exists. Refused."""
+        request = serialization.SetACL(self._full(path), acls_of(path, are_set=self._has_acls), ANY_VERSION)
+        return self._submit(path, request, lambda _: None, repeat=True).addErrback(_ignore(NoNode))
+
     def sync(self) -> Deferred[None]:
         """See `Tree`: a server of ZooKeeper may be behind others."""
         return self._submit("/", serialization.Sync(self._full("/")), lambda _: None, repeat=True)
@@ -245,7 +254,7 @@ class ZooKeeperTree:
                 return serialization.CheckVersion(self._full(path), version)
 
     def _create(self, full_path: str, data: bytes | None, flags: int) -> Any:
-        return serialization.Create(full_path, data, OPEN_ACL_UNSAFE, flags)
+        return serialization.Create(full_path, data, acls_of(full_path[len(self._chroot) :], are_set=self._has_acls), flags)
 
     def _full(self, path: str) -> str:
         check_path(path)

@@ -48,7 +48,9 @@ _ERRORS: dict[type[Exception], type[TreeError]] = {
     exceptions.ConnectionClosedError: SessionExpired,
 }
 _REFUSALS: dict[type[Exception], str] = {
-    exceptions.NoAuthError: "(NoAuth): correct its access control list, or, for its creation or deletion, that of its parent",
+    exceptions.NoAuthError: "(NoAuth): authenticate to ZooKeeper as the brokers that have created it, or correct its "
+    "access control list, or, for its creation or deletion, that of its parent",
+    exceptions.SessionClosedRequireSaslError: "because it requires a login: set txbroker.zookeeper.jaas.config",
     exceptions.InvalidACLError: "(InvalidACL): check the access control lists there",
     exceptions.BadArgumentsError: "(BadArguments): see the log of ZooKeeper",
     exceptions.QuotaExceededError: "(QuotaExceeded): raise the quota of the nodes there",
@@ -193,7 +195,7 @@ class ZooKeeperSession:
         if self.over or (state is SessionState.SUSPENDED and self._opening is not None):
             return
         if state is SessionState.OVER:
-            self._end("ZooKeeper has ended it")
+            self._end(self._client.problem or "ZooKeeper has ended it")
         elif state is SessionState.SUSPENDED:
             self._counts.connected = False
             self._counts.disconnects += 1
