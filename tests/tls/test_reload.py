@@ -13,9 +13,11 @@ from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.task import Clock
 
 from tests.config.configs import broker_config
-from tests.support.certificates import DAY, NOW, Authority, Issued
+from tests.support.certificates import DAY, NOW, PASSWORD, Authority, Issued
 from txbroker.broker.tls_listeners import CHECK_S, WARNED_AGAIN_S, TlsListeners
-from txbroker.config.alter import Change, Operation, alter_broker_configs
+from txbroker.config import security_keys
+from txbroker.config.alter import Change, Operation, alter_broker_configs, encrypted
+from txbroker.config.keys import Update
 from txbroker.config.listeners import parse_listeners
 from txbroker.config.resolve import BrokerConfig
 from txbroker.errors import BrokerError, ErrorCode, StartError
@@ -271,3 +273,58 @@ def test_another_authority_between_brokers_is_refused(tmp_path: Path, caplog: py
         (tmp_path / "authority.pem").write_text(authority.text() + foreign.text())
         clock.advance(CHECK_S)
         assert tls.by_name["A"].client_context() is not before
+
+
+def changes_with_effect(running: Running) -> dict[str, dict[str, str]]:
+    """By key of TLS a change, with what it needs, of listener A."""
+    other = running.issue()
+    inline = {"keystore.location": "", "keystore.key": other.key_pem(), "keystore.certificate.chain": other.chain_pem()}
+    store = {"keystore.type": "PKCS12", "keystore.location": str(other.pkcs12()), "keystore.password": PASSWORD}
+    trusted = {"truststore.type": "PEM", "truststore.location": str(running.authority.pem())}
+    java = str(running.authority.truststore("JKS"))
+    trust_store = {"truststore.type": "JKS", "truststore.location": java, "truststore.password": PASSWORD}
+    encrypted_key = {"keystore.location": str(other.pem(PASSWORD)), "key.password": PASSWORD}
+    return {
+        "enabled.protocols": {"enabled.protocols": "TLSv1.3"},
+        "cipher.suites": {"cipher.suites": "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384"},
+        "client.auth": {"client.auth": "required", **trusted},
+        **dict.fromkeys(("keystore.type", "keystore.password"), store),
+        **dict.fromkeys(("keystore.location", "key.password"), encrypted_key),
+        **dict.fromkeys(("keystore.key", "keystore.certificate.chain"), inline),
+        **dict.fromkeys(("truststore.type", "truststore.location"), trusted),
+        "truststore.password": trust_store,
+        "truststore.certificates": {"truststore.type": "PEM", "truststore.certificates": running.authority.text()},
+        "endpoint.identification.algorithm": {"endpoint.identification.algorithm": ""},
+    }
+
+
+def test_each_security_key_takes_effect_at_once_or_is_refused(tmp_path: Path) -> None:
+    """Kafka answers many changes with 0 that have no effect until a restart, among them ssl.client.auth and sasl.jaas.config (D5)."""
+    running = Running(tmp_path, "password.encoder.secret=s\npassword.encoder.iterations=1024\n")
+    with_effect = changes_with_effect(running)
+    accepted = set()
+    for key in security_keys.KEYS:
+        for prefix in ("", "listener.name.a.", "listener.name.a.plain."):
+            for value in ("1", "true", "PLAIN", "DEFAULT", "User:a", "none"):
+                try:
+                    changes = encrypted(running.config, [Change(prefix + key.name, Operation.SET, value)], os.urandom, per_broker=True)
+                    alter_broker_configs(running.config, {}, changes, per_broker=True)
+                except BrokerError as refused:
+                    assert refused.code == ErrorCode.INVALID_REQUEST
+                    continue
+                accepted.add(prefix + key.name)
+    assert accepted <= {f"listener.name.a.ssl.{key}" for key in with_effect}, "list these above, with a change that has an effect"
+
+    possible = {key.name for key in security_keys.KEYS if key.name.startswith("ssl.") and key.effective and key.update is Update.PER_BROKER}
+    assert {f"ssl.{key}" for key in with_effect} == possible - {"ssl.engine.factory.class"}
+    for key, values in with_effect.items():
+        before = running.tls.by_name["A"].loaded
+        named = [Change(f"listener.name.a.ssl.{name}", Operation.SET, value) for name, value in values.items()]
+        stored = alter_broker_configs(running.config, {}, encrypted(running.config, named, os.urandom, per_broker=True), per_broker=True)
+        running.config.set_dynamic(stored, {})
+        running.tls.refresh()
+        after = running.tls.by_name["A"].loaded
+        assert after is not before and after.settings != before.settings, key
+        running.config.set_dynamic({}, {})
+        running.tls.refresh()
+        assert running.tls.by_name["A"].loaded.settings == before.settings

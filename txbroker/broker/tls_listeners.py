@@ -14,7 +14,7 @@ from typing import Any
 from twisted.internet.defer import Deferred, DeferredLock
 
 from txbroker.clock import Clock, DelayedCall
-from txbroker.config.listener_keys import LISTENER_PREFIX, known_key, listener_prefix
+from txbroker.config.listener_keys import LISTENER_PREFIX, known_key, listener_base, listener_prefix
 from txbroker.config.listeners import Listener, Listeners
 from txbroker.config.resolve import BrokerConfig, ListenerConfig
 from txbroker.errors import StartError
@@ -90,9 +90,9 @@ class TlsListeners:
 
     def refuses(self, candidate: BrokerConfig, changed: Collection[str]) -> str | None:
         """Why another configuration cannot be used; None if it can. Only listeners are checked of which keys change."""
-        prefixes = tuple(map(listener_prefix, self._listeners))
         for key in changed:
-            if key.startswith(LISTENER_PREFIX) and not key.startswith(prefixes) and candidate.prefixed(key) is not None:
+            used = {listener_prefix(name) + listener_base(key) for name in self._listeners}
+            if key.startswith(LISTENER_PREFIX) and key not in used and candidate.prefixed(key) is not None:
                 return f"{key}: this broker has no listener with TLS of that name"
         for name, listener in self._listeners.items():
             if any(key.startswith(listener_prefix(name)) for key in changed):
