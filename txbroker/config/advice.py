@@ -18,10 +18,12 @@ def advice(config: BrokerConfig, listeners: Listeners) -> Iterator[str]:
     everywhere = [str(listener) for listener in listeners.bound if listener.wildcard and listener.protocol == "PLAINTEXT"]
     if everywhere:
         place = config.static.place(["listeners"])
-        yield (
-            f"{place}{' and '.join(everywhere)} {'is' if len(everywhere) == 1 else 'are'} on all addresses, without TLS, SASL and "
-            "ACLs: every host that reaches the port can read and write; name one address in listeners, or restrict the port by a firewall"
-        )
+        named = f"{place}{' and '.join(everywhere)} {'is' if len(everywhere) == 1 else 'are'} on all addresses"
+        what = "ACLs distinguish the clients only by their addresses" if config.text("authorizer.class.name") else (
+            "every host that reaches the port can read and write")  # fmt: skip
+        without = "TLS and SASL" if config.text("authorizer.class.name") else "TLS, SASL and ACLs"
+        yield f"{named}, without {without}: {what}; name one address in listeners, or restrict the port by a firewall"
+    yield from _security(config, listeners)
     voters = config.list("controller.quorum.voters")
     if len(voters) > 1:
         place = config.static.place(["controller.quorum.voters"])
@@ -29,3 +31,28 @@ def advice(config: BrokerConfig, listeners: Listeners) -> Iterator[str]:
             f"{place}controller.quorum.voters has {amount(len(voters), 'member')}, but this broker does not join a KRaft quorum: "
             "it is a separate cluster"
         )
+
+
+def _security(config: BrokerConfig, listeners: Listeners) -> Iterator[str]:
+    """Settings that protect less than they seem to."""
+    if config.optional_text("super.users") and not config.text("authorizer.class.name"):
+        yield (
+            f"{config.static.place(['super.users'])}super.users has no effect without authorizer.class.name: every client may do "
+            "everything; set it to kafka.security.authorizer.AclAuthorizer"
+        )
+    for listener in listeners.bound:
+        values = config.listener(listener.name)
+        if listener.protocol == "SASL_PLAINTEXT" and "PLAIN" in values.list("sasl.enabled.mechanisms") and not listener.loopback:
+            yield (
+                f"{config.static.place(values.names('sasl.enabled.mechanisms'))}{listener} has logins by PLAIN without TLS: every host on "
+                "the way can read the passwords; use SASL_SSL, or a SCRAM mechanism"
+            )
+        if (
+            listener.protocol == "SASL_SSL"
+            and config.text("ssl.client.auth") != "none"
+            and config.prefixed(f"{values.prefix}ssl.client.auth") is None
+        ):
+            yield (
+                f"{config.static.place(['ssl.client.auth'])}ssl.client.auth has no effect on {listener}, where clients log in: set "
+                f"{values.prefix}ssl.client.auth to require certificates, too"
+            )

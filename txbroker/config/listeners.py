@@ -41,6 +41,11 @@ class Listener:
         """Whether it binds to all addresses, so that there is no host to advertise."""
         return self.host in _WILDCARDS
 
+    @property
+    def loopback(self) -> bool:
+        """Whether only clients of this machine can connect."""
+        return self.host in ("localhost", "::1") or (self.host.startswith("127.") and _is_address(IPv4Address, self.host))
+
     def __str__(self) -> str:
         return f"{self.name}://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
 
