@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import logging
-import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -15,16 +14,15 @@ from typing import Any, TypeVar
 
 from txbroker.cli.full_disks import explained
 from txbroker.cli.own_connections import check, has_library_tls, own_settings, unreachable
+from txbroker.cli.own_connections import read_properties as read_properties
 from txbroker.client.blocking_connection import connect
 from txbroker.client.client_errors import Unreachable
 from txbroker.client.client_machine import ClientSettings
 from txbroker.config.broker_keys import BROKER_KEYS
 from txbroker.config.jaas import InvalidJaas, parse_jaas
-from txbroker.config.properties import parse_properties
 from txbroker.console.addresses import addresses
 from txbroker.console.failures import BadUsage, CommandFailed, broker_error, warn
-from txbroker.console.input_files import read_bytes
-from txbroker.errors import ConfigError, ErrorCode
+from txbroker.errors import ErrorCode
 from txbroker.tls.contexts import client_context
 from txbroker.tls.settings import TlsProblem, read_settings
 
@@ -56,16 +54,6 @@ _REFUSED = {
     "transactional.id": ("transactional_id", "", "use --transactional-id of `txbroker produce`"),
     "group.protocol": ("group_id", "classic", "this command joins groups by the classic protocol; leave it out"),
 }
-
-
-def read_properties(path: str | None) -> dict[str, str]:
-    """The properties in a client's configuration file; none without a file."""
-    if path is None:
-        return {}
-    try:
-        return {key: found.text for key, found in parse_properties(read_bytes(path), path, os.environ).items()}
-    except ConfigError as error:
-        raise CommandFailed(str(error)) from error
 
 
 def settings(properties: Mapping[str, str], known: Mapping[str, object]) -> dict[str, Any]:

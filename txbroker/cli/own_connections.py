@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 
 from txbroker.cli.full_disks import full_disk
@@ -10,17 +11,53 @@ from txbroker.client.blocking_connection import connect_to_any
 from txbroker.client.client_errors import AdvertisedUnreachable, ClientError, LoginRefused, NoBroker
 from txbroker.client.client_machine import ClientSettings
 from txbroker.client.client_security import ClientSecurity, Unsupported
+from txbroker.config.properties import parse_properties
 from txbroker.console.addresses import addresses
-from txbroker.console.failures import CommandFailed
+from txbroker.console.failures import BadUsage, CommandFailed
+from txbroker.console.input_files import read_bytes
+from txbroker.errors import ConfigError
+from txbroker.tls.contexts import client_context
+from txbroker.tls.settings import TlsProblem
 
 SETTINGS = ClientSettings("txbroker", connect_timeout_s=4.0, request_timeout_s=5.0)
 # kafka-python's own names of what Java's clients have in stores.
 _LIBRARY_TLS = ("ssl.cafile", "ssl.certfile", "ssl.keyfile", "ssl.password", "ssl.crlfile", "ssl.ciphers", "ssl.check.hostname")
 
 
+def read_properties(path: str | None) -> dict[str, str]:
+    """The properties in a client's configuration file; none without a file. CommandFailed."""
+    if path is None:
+        return {}
+    try:
+        return {key: found.text for key, found in parse_properties(read_bytes(path), path, os.environ).items()}
+    except ConfigError as error:
+        raise CommandFailed(str(error)) from error
+
+
 def has_library_tls(properties: Mapping[str, str]) -> bool:
     """Whether TLS is set by names of kafka-python, which only its clients read."""
     return any(properties.get(key.replace(".", mark)) for key in _LIBRARY_TLS for mark in "._")
+
+
+def security_of(properties: Mapping[str, str]) -> ClientSecurity | None:
+    """TLS and SASL of a command that has only an own client; BadUsage."""
+    if has_library_tls(properties):
+        raise BadUsage(f"this command reads the keys of Java's clients: set ssl.truststore.location instead of {_LIBRARY_TLS[0]}")
+    try:
+        return ClientSecurity.of(properties)
+    except Unsupported as problem:
+        raise BadUsage(str(problem)) from None
+
+
+def checked_security(path: str | None) -> ClientSecurity | None:
+    """TLS and SASL by a file of properties, whose certificates can be read; BadUsage, CommandFailed."""
+    security = security_of(read_properties(path))
+    if security is not None and security.tls is not None:
+        try:
+            client_context(security.tls)
+        except TlsProblem as problem:
+            raise BadUsage(str(problem)) from None
+    return security
 
 
 def own_settings(properties: Mapping[str, str]) -> ClientSettings | None:

@@ -40,7 +40,8 @@ class BlockingConnection:
     `connect_ms` is how long the connection took, without TLS and SASL.
     """
 
-    def __init__(self, host: str, port: int, settings: ClientSettings = DEFAULT_SETTINGS) -> None:
+    def __init__(self, host: str, port: int, settings: ClientSettings = DEFAULT_SETTINGS, name: str | None = None) -> None:
+        """`name`: of the host in the broker's certificate, if `host` is one of its addresses."""
         self.address = address_text(host, port)
         self.machine: ClientMachine[None] = ClientMachine(self.address, settings, random.random, new_nonce)
         started_s = time.monotonic()
@@ -51,7 +52,7 @@ class BlockingConnection:
             self.connect_ms = (connected_s - started_s) * 1000
             security = settings.security
             if security is not None and security.tls is not None:
-                self.socket = _secured(self.socket, security.tls, host, self.address)
+                self.socket = _secured(self.socket, security.tls, name or host, self.address)
                 connected_s = time.monotonic()
             self.machine.connected(connected_s)
             while not self.machine.ready:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import ssl
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -10,16 +12,22 @@ from twisted.internet.task import deferLater
 from twisted.python.failure import Failure
 
 from txbroker.client.advertised import TRIED_MAX, needs_check, unreachable
+from txbroker.client.blocking_connection import new_nonce
 from txbroker.client.client_errors import ClientError, Closed, ConnectionFailed, RequestFailed, Unreachable, address_text
 from txbroker.client.client_machine import ClientSettings
+from txbroker.client.client_security import ClientSecurity
 from txbroker.client.offset_requests import NO_REPLICA
 from txbroker.client.topic_leaders import RETRIABLE, Broker, TopicLeaders, all_leaders
 from txbroker.client.twisted_connection import TwistedConnection
 from txbroker.names import MIRROR_CLIENT_ID, TopicPartition
+from txbroker.tls.contexts import client_context
+from txbroker.tls.settings import TlsProblem, TlsSettings
 from txbroker.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from txbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic
 from txbroker.wire.messages.metadata import MetadataRequest, MetadataResponse
 from txbroker.wire.schema import Request
+
+log = logging.getLogger("txbroker.mirror")
 
 # A broker serves the requests of one connection in order: requests that wait, and those with data, have connections of their own.
 CONTROL, DATA = "control", "data"
@@ -38,8 +46,10 @@ class Cluster:
     """
 
     def __init__(
-        self, label: str, addresses: Sequence[tuple[str, int]], reactor: Any, chance: Callable[[], float]
-    ) -> None:
+        self, label: str, addresses: Sequence[tuple[str, int]], reactor: Any, chance: Callable[[], float],
+        security: ClientSecurity | None = None,
+    ) -> None:  # fmt: skip
+        """`security`: TLS and SASL of all connections. TlsProblem."""
         self.label = label
         self.cluster_id = ""
         self.brokers: dict[int, tuple[str, int]] = {}
@@ -49,7 +59,8 @@ class Cluster:
         self._addresses = addresses
         self._reactor = reactor
         self._chance = chance
-        self._settings = ClientSettings(client_id=MIRROR_CLIENT_ID)
+        self._settings = ClientSettings(client_id=MIRROR_CLIENT_ID, security=security)
+        self._tls = None if security is None or security.tls is None else _Tls(label, security.tls)
         self._links: dict[tuple[tuple[str, int], str], _Link] = {}
 
     def close(self) -> None:
@@ -170,8 +181,28 @@ class Cluster:
     def _link(self, address: tuple[str, int], purpose: str) -> _Link:
         link = self._links.get((address, purpose))
         if link is None:
-            link = self._links[address, purpose] = _Link(TwistedConnection(*address, self._reactor, self._chance, self._settings))
+            connection = TwistedConnection(
+                *address, self._reactor, self._chance, self._settings, nonce=new_nonce, tls=None if self._tls is None else self._tls.context
+            )
+            link = self._links[address, purpose] = _Link(connection)
         return link
+
+
+class _Tls:
+    """The context of new connections: the files are read again for each, and are allowed to be damaged later."""
+
+    def __init__(self, label: str, settings: TlsSettings) -> None:
+        """TlsProblem."""
+        self._label = label
+        self._settings = settings
+        self._context = client_context(settings)
+
+    def context(self) -> ssl.SSLContext:
+        try:
+            self._context = client_context(self._settings)
+        except TlsProblem as problem:
+            log.warning("connecting to the %s with the certificates of before: %s", self._label, problem)
+        return self._context
 
 
 class _Link:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from txbroker.client.client_security import ClientSecurity
 from txbroker.mirror.cluster import Cluster
 from txbroker.mirror.map_records import topic_pair
 from txbroker.mirror.map_topic import MapTopic, read_map
@@ -17,9 +18,11 @@ class NotACopy(Exception):
     """A topic that no mirror copies to."""
 
 
-async def promote(target: Sequence[tuple[str, int]], topics: Sequence[str], environment: Environment) -> list[str]:
-    """Promote topics, after all of them were checked; a line about each. NotACopy, ClientError, CorruptRecords."""
-    cluster = Cluster("target", target, environment.reactor, environment.chance)
+async def promote(
+    target: Sequence[tuple[str, int]], topics: Sequence[str], environment: Environment, security: ClientSecurity | None = None
+) -> list[str]:
+    """Promote topics, after all of them were checked; a line about each. NotACopy, ClientError, CorruptRecords, TlsProblem."""
+    cluster = Cluster("target", target, environment.reactor, environment.chance, security)
     try:
         await cluster.begin()
         content, _ = await read_map(cluster, environment.reactor)

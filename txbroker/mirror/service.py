@@ -51,8 +51,8 @@ class Mirror:
     """`run` once. `stop` ends it, after what is in flight."""
 
     def __init__(self, settings: MirrorSettings, environment: Environment) -> None:
-        self.source = Cluster("source", settings.source, environment.reactor, environment.chance)
-        self.target = Cluster("target", settings.target, environment.reactor, environment.chance)
+        self.source = Cluster("source", settings.source, environment.reactor, environment.chance, settings.source_security)
+        self.target = Cluster("target", settings.target, environment.reactor, environment.chance, settings.target_security)
         self.settings = settings
         self._environment = environment
         self._reactor = environment.reactor

@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from txbroker.client.client_security import ClientSecurity
+
 # Own topic on the target: docs/mirror.md describes its records.
 MAP_TOPIC = "__txbroker_mirror"
 DEFAULT_NAME = "mirror"
@@ -31,6 +33,8 @@ class MirrorSettings:
     source: Sequence[tuple[str, int]]
     target: Sequence[tuple[str, int]]
     run_id: str
+    source_security: ClientSecurity | None = None
+    target_security: ClientSecurity | None = None
     topics: Sequence[str] = ()
     include: re.Pattern[str] | None = None
     groups: re.Pattern[str] | None = None

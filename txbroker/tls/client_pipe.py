@@ -38,7 +38,7 @@ class ClientPipe:
             pass
         return b"".join(plain)
 
-    def encrypt(self, data: bytes) -> bytes:
+    def encrypt(self, data: bytes | memoryview) -> bytes:
         """These bytes as they are sent; ssl.SSLError."""
         self._tls.write(data)
         return self.unsent()

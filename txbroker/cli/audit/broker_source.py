@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from txbroker.cli.audit.record_rows import Bounds, Chunk
 from txbroker.client.client_machine import ClientSettings
+from txbroker.client.client_security import ClientSecurity
 from txbroker.client.offset_requests import EARLIEST, LATEST
 from txbroker.client.topic_reader import READ_COMMITTED, READ_UNCOMMITTED, TopicReader
 from txbroker.console.failures import CommandFailed
@@ -20,10 +21,13 @@ CLIENT = ClientSettings("txbroker-audit")
 class BrokerTopic:
     """A topic of a cluster. `committed_only`: up to the last stable offset and without aborted records, else up to the high watermark."""
 
-    def __init__(self, addresses: Sequence[tuple[str, int]], name: str, committed_only: bool) -> None:
+    def __init__(
+        self, addresses: Sequence[tuple[str, int]], name: str, committed_only: bool, security: ClientSecurity | None = None
+    ) -> None:
         self.name = name
         self._committed_only = committed_only
-        self._reader = TopicReader(addresses, name, CLIENT, READ_COMMITTED if committed_only else READ_UNCOMMITTED)
+        isolation = READ_COMMITTED if committed_only else READ_UNCOMMITTED
+        self._reader = TopicReader(addresses, name, CLIENT._replace(security=security), isolation)
 
     def close(self) -> None:
         """Close all connections."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from txbroker.cli import clients
 from txbroker.cli.arguments import add_client
+from txbroker.cli.own_connections import security_of
 from txbroker.cli.progress import Progress
 from txbroker.cli.results import Column, Results, Row, results
 from txbroker.console.addresses import addresses
@@ -238,7 +239,8 @@ def _source(arguments: argparse.Namespace) -> Any:
         return DirectoryTopic(_directories(arguments), arguments.topic, committed_only)
     from txbroker.cli.audit.broker_source import BrokerTopic
 
-    return BrokerTopic(addresses(arguments.bootstrap_server), arguments.topic, committed_only)
+    security = security_of(clients.read_properties(arguments.command_config))
+    return BrokerTopic(addresses(arguments.bootstrap_server), arguments.topic, committed_only, security)
 
 
 def _directories(arguments: argparse.Namespace) -> list[str]:

@@ -88,7 +88,7 @@ def check_cluster(findings: Findings, connection: BlockingConnection) -> Metadat
             answer: MetadataResponse = connection.call(request)
             took_ms.append((time.monotonic() - started) * 1000)
     except AuthenticationExpected:
-        advice = "the listener seems to require SASL: use a PLAINTEXT listener, or set security.protocol and sasl.* in clients"
+        advice = "the listener seems to require SASL: set security.protocol and sasl.* in the file of --command-config and in clients"
         findings.failed(check, f"{connection.address} answers ApiVersions, and closes the connection at the first request after it", advice)
         return None
     except ConnectionFailed as problem:
@@ -138,7 +138,7 @@ def check_advertised(findings: Findings, bootstrap: BlockingConnection, cluster:
         if broker.host in ("0.0.0.0", "::", "") or broker.port <= 0:
             findings.failed(f"{what} {address}", "no client can connect to it", f"set {setting} to an address that clients can reach")
             continue
-        connection = reach(findings, what, broker.host, broker.port, setting)
+        connection = reach(findings, what, broker.host, broker.port, setting, bootstrap.machine.settings)
         if connection is None:
             continue
         other = _wrong_broker(connection, broker.node_id, cluster.cluster_id)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from txbroker.cli import clients
 from txbroker.cli.arguments import add_client, number
+from txbroker.cli.own_connections import security_of
 from txbroker.cli.results import results
 from txbroker.console.addresses import addresses
 from txbroker.console.failures import DONE, FAILED, BadUsage
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from txbroker.cli.doctor.cluster_checks import Cluster
     from txbroker.cli.doctor.findings import Findings
     from txbroker.client.blocking_connection import BlockingConnection
+    from txbroker.client.client_security import ClientSecurity
 
 DESCRIPTION = """\
 Find out what is wrong with a cluster, and why a client cannot connect, records do not expire or are not compacted, or a group lags.
@@ -26,13 +28,15 @@ Find out what is wrong with a cluster, and why a client cannot connect, records 
   txbroker doctor --bootstrap-server 127.0.0.1:9092
   txbroker doctor --bootstrap-server 127.0.0.1:9092 --topic orders --group billing
   txbroker doctor --bootstrap-server 127.0.0.1:9092 --topic orders --log-dir /srv/txbroker
+  txbroker doctor --bootstrap-server broker.example.org:9092 --command-config client.properties
 
 Without --topic and --group it checks the whole cluster: brokers that do not run, leaders, in-sync replicas, log directories, uncleanable
 partitions, late transactions, and the lag of all groups. With them it explains one topic or group. A lag is judged by two samples: whether
 the group falls behind, or when it catches up.
 
 Run it on the client's machine: it resolves names, connects to the advertised addresses and sends requests, as a client does. Each check
-is ok, a warning or failed, and says what was found and what to do. It changes nothing, and works with Apache Kafka too.
+is ok, a warning or failed, and says what was found and what to do. With TLS and SASL in --command-config it checks certificates (dates and
+the clock of this machine, names, authorities), mechanisms and the user, too. It changes nothing, and works with Apache Kafka too.
 Exit status: 0 when no check failed, 1 when one did. Groups that do not catch up fail the check of a whole cluster; with --group this is a
 warning.
 """
@@ -58,26 +62,24 @@ def run(arguments: argparse.Namespace) -> int:
 
     if arguments.log_dir is not None and arguments.topic is None:
         raise BadUsage("--log-dir needs --topic")
-    protocol = clients.read_properties(arguments.command_config).get("security.protocol", "PLAINTEXT")
-    if protocol != "PLAINTEXT":
-        raise BadUsage(f"security.protocol is {protocol}; this command supports only PLAINTEXT: name a PLAINTEXT listener of the broker")
+    security = security_of(clients.read_properties(arguments.command_config))
     findings = Findings(results(arguments))
     with ExitStack() as stack:
         try:
-            _check(findings, arguments, stack)
+            _check(findings, arguments, security, stack)
         except ConnectionFailed as problem:
             findings.failed("connection", f"it was lost: {problem}", "see the broker's log, and try again")
     return DONE if findings.finish() else FAILED
 
 
-def _check(findings: Findings, arguments: argparse.Namespace, stack: ExitStack) -> None:
+def _check(findings: Findings, arguments: argparse.Namespace, security: ClientSecurity | None, stack: ExitStack) -> None:
     from txbroker.cli.doctor import cluster_checks as clusters
     from txbroker.cli.doctor import disk_checks, group_checks, sweep
-    from txbroker.cli.doctor.network_checks import reach
+    from txbroker.cli.doctor.network_checks import CLIENT, reach
 
     connections: list[BlockingConnection] = []
     for host, port in addresses(arguments.bootstrap_server):
-        connection = reach(findings, "bootstrap server", host, port, "--bootstrap-server")
+        connection = reach(findings, "bootstrap server", host, port, "--bootstrap-server", CLIENT._replace(security=security))
         if connection is not None:
             stack.callback(connection.close)
             connections.append(connection)

@@ -7,8 +7,10 @@ import ipaddress
 import socket
 import ssl
 import threading
+import time
 from typing import NamedTuple
 
+from txbroker.cli.doctor import security_checks
 from txbroker.cli.doctor.findings import Findings
 from txbroker.client.blocking_connection import BlockingConnection
 from txbroker.client.client_errors import Closed, ConnectionFailed, NotKafka, Silent, TlsExpected, TooOld, Unreachable, address_text
@@ -51,10 +53,13 @@ def is_loopback(address: str) -> bool:
         return False
 
 
-def reach(findings: Findings, what: str, host: str, port: int, setting: str) -> BlockingConnection | None:
-    """Connect to a broker, with a finding; None if that is not possible.
+def reach(
+    findings: Findings, what: str, host: str, port: int, setting: str, client: ClientSettings = CLIENT
+) -> BlockingConnection | None:
+    """Connect to a broker, with findings; None if that is not possible.
 
-    `what` is checked (a bootstrap server, an advertised address); `setting` is what to correct if the address is wrong.
+    `what` is checked (a bootstrap server, an advertised address); `setting` is what to correct if the address is wrong. `client`: with TLS
+    and SASL.
     """
     check = f"{what} {address_text(host, port)}"
     resolved = resolve(host)
@@ -66,7 +71,7 @@ def reach(findings: Findings, what: str, host: str, port: int, setting: str) -> 
     problems: list[ConnectionFailed] = []
     for address in resolved.addresses:
         try:
-            connections.append(BlockingConnection(address, port, CLIENT))
+            connections.append(BlockingConnection(address, port, client, host))
         except ConnectionFailed as problem:
             problems.append(problem)
     addresses = "" if resolved.addresses == [host] else f"resolves to {', '.join(resolved.addresses)}; "
@@ -75,7 +80,9 @@ def reach(findings: Findings, what: str, host: str, port: int, setting: str) -> 
     if not connections:
         # A connection that was accepted says more than one that was refused.
         best = min(problems, key=lambda failed: isinstance(failed, Unreachable))
-        found, advice = diagnose(best, resolved.addresses[problems.index(best)], port, setting)
+        address = resolved.addresses[problems.index(best)]
+        reason = security_checks.explain(best, host, address, port, client.security, _now_ms())
+        found, advice = reason or diagnose(best, address, port, setting)
         findings.failed(check, addresses + found, advice)
         return None
     connection = connections[0]
@@ -85,7 +92,12 @@ def reach(findings: Findings, what: str, host: str, port: int, setting: str) -> 
         findings.warning(check, f"{took}, but {'; '.join(map(str, problems))}", advice)
     else:
         findings.ok(check, took)
+    security_checks.check_connected(findings, connection, host, port, _now_ms())
     return connection
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)
 
 
 def _name_advice(host: str) -> str:
@@ -134,7 +146,7 @@ def _no_connection(problem: Unreachable, address: str, setting: str) -> tuple[st
 _HTTP = ("an HTTP server", "correct the port in {setting}: this may be a web interface, a REST proxy or a metrics port")
 _TLS = (
     "a listener that requires TLS",
-    "clients need security.protocol=SSL or SASL_SSL there; name the broker's PLAINTEXT listener here: this command does not support TLS",
+    "set security.protocol to SSL or SASL_SSL in the file of --command-config and in clients, or name a listener without TLS",
 )
 _ZOOKEEPER = (
     "a ZooKeeper server",

@@ -13,6 +13,7 @@ from typing import Any
 
 from txbroker.cli.arguments import number
 from txbroker.cli.mirror import promote_command
+from txbroker.cli.own_connections import checked_security
 from txbroker.console.addresses import addresses
 from txbroker.console.failures import DONE, FAILED, USAGE, BadUsage, complain, complain_as_json, warn
 from txbroker.log_output import FORMATS, TEXT, parse_levels, write_log
@@ -42,6 +43,8 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser("mirror", help="copy topics from one cluster to another", description=DESCRIPTION)
     parser.add_argument("--from", dest="source", metavar="HOST:PORT", help="brokers of the source to connect to first, comma-separated")
     parser.add_argument("--to", dest="target", metavar="HOST:PORT", help="brokers of the target to connect to first, comma-separated")
+    for flag, side in (("--from-command-config", "source"), ("--to-command-config", "target")):
+        parser.add_argument(flag, metavar="FILE", help=f"a properties file of a Kafka client for the {side}, with TLS and SASL")
     parser.add_argument("--topic", action="append", default=[], metavar="NAME", help="a topic; can be specified several times")
     parser.add_argument("--include", metavar="REGEX", help="the topics whose whole name matches, also those created later")
     groups_help = "the groups whose whole name matches: commit their offsets on the target too, translated"
@@ -138,6 +141,8 @@ def settings(arguments: argparse.Namespace) -> MirrorSettings:
         source=addresses(arguments.source, "--from"),
         target=addresses(arguments.target, "--to"),
         run_id=os.urandom(8).hex(),
+        source_security=checked_security(arguments.from_command_config),
+        target_security=checked_security(arguments.to_command_config),
         topics=list(dict.fromkeys(arguments.topic)),
         include=_pattern(arguments.include, "--include"),
         groups=_pattern(arguments.groups, "--groups"),

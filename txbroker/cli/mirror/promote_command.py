@@ -7,6 +7,7 @@ import sys
 import time
 from typing import Any
 
+from txbroker.cli.own_connections import checked_security
 from txbroker.console.addresses import addresses
 from txbroker.console.failures import DONE, BadUsage, CommandFailed
 
@@ -23,6 +24,8 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser("promote", help="end the copying of topics: clients may produce to them", description=DESCRIPTION)
     to_help = "brokers of the target to connect to first, comma-separated"
     parser.add_argument("--to", dest="promoted_target", required=True, metavar="HOST:PORT", help=to_help)
+    parser.add_argument("--to-command-config", dest="promoted_config", metavar="FILE",
+                        help="a properties file of a Kafka client for the target, with TLS and SASL")
     topic_help = "a topic; can be specified several times"
     parser.add_argument("--topic", dest="promoted", action="append", required=True, metavar="NAME", help=topic_help)
     parser.set_defaults(command=run)
@@ -43,9 +46,10 @@ def run(arguments: argparse.Namespace) -> int:
     outcome: list[Any] = []
 
     target = addresses(arguments.promoted_target, "--to")
+    security = checked_security(arguments.promoted_config)
 
     def start() -> None:
-        done = Deferred.fromCoroutine(promote(target, arguments.promoted, environment))
+        done = Deferred.fromCoroutine(promote(target, arguments.promoted, environment, security))
         done.addBoth(outcome.append).addBoth(lambda _: reactor.stop())
 
     if not all(arguments.promoted):

@@ -64,8 +64,8 @@ class Membership:
 
 
 @contextmanager
-def member(servers: str, topic: str, group: str, client_id: str) -> Iterator[Membership]:
-    """Join the group; leave it at the end. CommandFailed."""
+def member(servers: str, topic: str, group: str, client_id: str, security: Mapping[str, str]) -> Iterator[Membership]:
+    """Join the group; leave it at the end. `security`: the properties of TLS and SASL. CommandFailed."""
     flags = {"group_id": group, "enable_auto_commit": False, "client_id": client_id, "allow_auto_create_topics": False}
-    with clients.connected("KafkaConsumer", servers, {}, flags=flags) as consumer:
+    with clients.connected("KafkaConsumer", servers, security, flags=flags) as consumer:
         yield Membership(consumer, topic)

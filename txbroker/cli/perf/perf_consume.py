@@ -61,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Read, and report; CommandFailed or ClientError."""
     from txbroker.cli.perf.membership import member
     from txbroker.cli.perf.reader import Reader
-    from txbroker.cli.perf.settings import INT32_MAX, consumer_settings
+    from txbroker.cli.perf.settings import INT32_MAX, consumer_settings, is_security
     from txbroker.client.client_machine import ClientSettings
     from txbroker.client.topic_metadata import TopicMetadata
 
@@ -78,7 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
     properties.update({key: str(value) for key, value in flags.items() if value is not None})
     settings = consumer_settings(properties)
     with ExitStack() as stack:
-        client = ClientSettings(settings.client_id, request_timeout_s=settings.request_timeout_s)
+        client = ClientSettings(settings.client_id, request_timeout_s=settings.request_timeout_s, security=settings.security)
         addresses = addresses_of(arguments.bootstrap_server)
         topic = TopicMetadata(addresses, arguments.topic, client, settings.backoff_s, create=False)
         stack.callback(topic.close)
@@ -88,7 +88,9 @@ def run(arguments: argparse.Namespace) -> int:
         report.start()
         membership = None
         if settings.group is not None:
-            membership = stack.enter_context(member(arguments.bootstrap_server, arguments.topic, settings.group, settings.client_id))
+            secured = {key: value for key, value in properties.items() if is_security(key)}
+            joined = member(arguments.bootstrap_server, arguments.topic, settings.group, settings.client_id, secured)
+            membership = stack.enter_context(joined)
             reader.assign({})
         try:
             _read(reader, membership, report, arguments)

@@ -98,9 +98,12 @@ def run(arguments: argparse.Namespace) -> int:
         properties.setdefault("transactional.id", f"performance-producer-{secrets.token_urlsafe(16)}")
     settings = producer_settings(properties)
     source = _source(arguments, settings)
-    client = ClientSettings(settings.client_id, request_timeout_s=settings.request_timeout_s)
+    client = ClientSettings(settings.client_id, request_timeout_s=settings.request_timeout_s, security=settings.security)
     addresses = addresses_of(arguments.bootstrap_server)
-    with explaining(addresses), closing(TopicMetadata(addresses, arguments.topic, client, settings.backoff_s, create=True)) as topic:
+    with (
+        explaining(addresses, client),
+        closing(TopicMetadata(addresses, arguments.topic, client, settings.backoff_s, create=True)) as topic,
+    ):
         report = Report(results(arguments), arguments.reporting_interval / 1000, arguments.warmup_records)
         transactions = None
         if settings.transactional_id is not None:

@@ -58,7 +58,7 @@ class Reader:
         self._topic = topic
         self._settings = settings
         timeout_s = settings.request_timeout_s + settings.max_wait_ms / 1000
-        self._client_settings = ClientSettings(settings.client_id, request_timeout_s=timeout_s, in_flight_max=1)
+        self._client_settings = ClientSettings(settings.client_id, request_timeout_s=timeout_s, in_flight_max=1, security=settings.security)
         self._counted = counted
         topic.check_supported(FetchRequest)
         leaders = topic.leaders()

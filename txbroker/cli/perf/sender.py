@@ -108,7 +108,7 @@ class Sender:
         self.settings = settings
         self._transactions = transactions
         self._client_settings = ClientSettings(
-            settings.client_id, request_timeout_s=settings.request_timeout_s, in_flight_max=settings.in_flight
+            settings.client_id, request_timeout_s=settings.request_timeout_s, in_flight_max=settings.in_flight, security=settings.security
         )
         self._topic = topic
         self._source = source

@@ -8,6 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from txbroker.cli.own_connections import security_of
+from txbroker.client.client_security import ClientSecurity
+from txbroker.config.broker_keys import BROKER_KEYS
 from txbroker.console.failures import BadUsage
 
 INT32_MAX = 2**31 - 1
@@ -32,7 +35,6 @@ COMMON: Known = {
     "retry.backoff.ms": Property(100, 0),
     "send.buffer.bytes": Property(131_072, -1),
     "receive.buffer.bytes": Property(-1, -1),
-    "security.protocol": Property("PLAINTEXT", choices=("PLAINTEXT",)),
 }
 PRODUCER: Known = {
     **COMMON,
@@ -66,9 +68,9 @@ CONSUMER: Known = {
     "max.partition.fetch.bytes": Property(1_048_576, 0),
     "receive.buffer.bytes": Property(2_097_152, -1),
 }
+_SECURITY = ("security.protocol", "sasl.mechanism", "sasl.jaas.config")
 # Why a known property, or another value of it, is not supported.
 _REFUSED = {
-    "security.protocol": "the perf tools support only PLAINTEXT",
     "isolation.level": "perf-consume counts all records, also those of aborted transactions",
 }
 
@@ -77,11 +79,18 @@ def read(properties: Mapping[str, str], known: Known) -> dict[str, Any]:
     """The value or default of every supported property; BadUsage for an unknown property or an invalid value."""
     values: dict[str, Any] = {key: known_.default for key, known_ in known.items()}
     for key, text in properties.items():
+        if is_security(key):
+            continue
         if key not in known:
             why = _REFUSED.get(key, "the property is not supported")
             raise BadUsage(f"{key}: {why}; supported are {', '.join(sorted(known))}")
         values[key] = _value(key, text.strip(), known[key])
     return values
+
+
+def is_security(key: str) -> bool:
+    """Whether it is a property of TLS and SASL, which `security_of` reads."""
+    return key in _SECURITY or (key.startswith("ssl.") and key in BROKER_KEYS)
 
 
 def _value(key: str, text: str, known: Property) -> int | str | bool:
@@ -122,6 +131,7 @@ class ProducerSettings(NamedTuple):
     receive_buffer: int
     transactional_id: str | None
     transaction_timeout_ms: int
+    security: ClientSecurity | None = None
 
 
 def producer_settings(properties: Mapping[str, str]) -> ProducerSettings:
@@ -161,6 +171,7 @@ def producer_settings(properties: Mapping[str, str]) -> ProducerSettings:
         receive_buffer=values["receive.buffer.bytes"],
         transactional_id=transactional_id,
         transaction_timeout_ms=values["transaction.timeout.ms"],
+        security=security_of(properties),
     )
 
 
@@ -179,6 +190,7 @@ class ConsumerSettings(NamedTuple):
     client_id: str
     send_buffer: int
     receive_buffer: int
+    security: ClientSecurity | None = None
 
 
 def consumer_settings(properties: Mapping[str, str]) -> ConsumerSettings:
@@ -197,4 +209,5 @@ def consumer_settings(properties: Mapping[str, str]) -> ConsumerSettings:
         client_id=values["client.id"],
         send_buffer=values["send.buffer.bytes"],
         receive_buffer=values["receive.buffer.bytes"],
+        security=security_of(properties),
     )
