@@ -16,7 +16,7 @@ OTHERWISE = {"node.id", "authorizer.class.name", "remote.log.storage.system.enab
 
 
 # Modules of the configuration that use values.
-ALSO = ("listeners.py", "oauthbearer.py", "resolve.py", "sasl.py", "zookeeper_login.py")
+ALSO = ("listeners.py", "oauthbearer.py", "password_encoder.py", "sasl.py", "zookeeper_login.py")
 
 
 def asked_for() -> set[str]:

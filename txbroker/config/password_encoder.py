@@ -43,6 +43,20 @@ class EncoderSettings(NamedTuple):
     iterations: int = 4096
 
 
+def encoder_settings(value: Callable[[str], Any]) -> EncoderSettings | None:
+    """`value` returns that of a key; None without a secret."""
+    if not value("password.encoder.secret"):
+        return None
+    return EncoderSettings(
+        value("password.encoder.secret"),
+        value("password.encoder.old.secret"),
+        value("password.encoder.keyfactory.algorithm"),
+        value("password.encoder.cipher.algorithm"),
+        value("password.encoder.key.length"),
+        value("password.encoder.iterations"),
+    )
+
+
 class PasswordEncoder:
     """Encrypts and decrypts. What was decrypted is remembered, as deriving a key takes milliseconds."""
 

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 from txbroker.config.broker_keys import BROKER_KEYS, SynonymKey, synonyms
 from txbroker.config.keys import InvalidValue, Key, Update, Value
 from txbroker.config.listener_keys import LISTENER_PREFIX, known_key, listener_base, listener_key, listener_prefix
-from txbroker.config.password_encoder import KEY_BITS, EncoderSettings, NotDecoded, PasswordEncoder, Unavailable
+from txbroker.config.password_encoder import KEY_BITS, NotDecoded, PasswordEncoder, Unavailable, encoder_settings
 from txbroker.config.properties import Properties
 from txbroker.config.static import StaticConfig, read_static
 from txbroker.config.values import Values
@@ -174,19 +174,14 @@ def _encoder(static: StaticConfig) -> PasswordEncoder | None:
     def value(name: str) -> Any:
         return static.values.get(name, BROKER_KEYS[name].default)
 
-    if not value("password.encoder.secret"):
+    settings = encoder_settings(value)
+    if settings is None:
         return None
-    bits = value("password.encoder.key.length")
-    if bits not in KEY_BITS:
-        raise static.error(["password.encoder.key.length"], f"password.encoder.key.length is {bits}; AES has keys of 128, 192 or 256 bits")
-    settings = EncoderSettings(
-        value("password.encoder.secret"),
-        value("password.encoder.old.secret"),
-        value("password.encoder.keyfactory.algorithm"),
-        value("password.encoder.cipher.algorithm"),
-        bits,
-        value("password.encoder.iterations"),
-    )
+    if settings.key_bits not in KEY_BITS:
+        raise static.error(
+            ["password.encoder.key.length"],
+            f"password.encoder.key.length is {settings.key_bits}; AES has keys of 128, 192 or 256 bits",
+        )
     return PasswordEncoder(settings)
 
 
