@@ -68,7 +68,8 @@ CONSUMER: Known = {
     "max.partition.fetch.bytes": Property(1_048_576, 0),
     "receive.buffer.bytes": Property(2_097_152, -1),
 }
-_SECURITY = ("security.protocol", "sasl.mechanism", "sasl.jaas.config")
+_SECURITY = ("security.protocol", "sasl.mechanism", "sasl.jaas.config", "sasl.oauthbearer.token.endpoint.url",
+             "sasl.login.callback.handler.class")  # fmt: skip
 # Why a known property, or another value of it, is not supported.
 _REFUSED = {
     "isolation.level": "perf-consume counts all records, also those of aborted transactions",
