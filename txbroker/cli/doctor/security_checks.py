@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from txbroker.cli.doctor.findings import Findings
 from txbroker.client.blocking_connection import BlockingConnection
-from txbroker.client.client_errors import ConnectionFailed, LoginRefused, address_text
+from txbroker.client.client_errors import Closed, ConnectionFailed, LoginRefused, address_text
 from txbroker.client.client_machine import ClientSettings
 from txbroker.client.client_security import PLAIN, ClientSecurity
 from txbroker.tls import der
@@ -19,6 +19,7 @@ from txbroker.tls.contexts import client_context
 from txbroker.tls.settings import TlsProblem, TlsSettings
 
 SOON_DAYS = 30
+PROBE_TIMEOUT_S = 4.0
 DAY_MS = 86_400_000
 _DNS, _ADDRESS = 0x82, 0x87  # GeneralName: [2] dNSName, [7] iPAddress
 _UNABLE = "unable to get"  # of OpenSSL: the issuer is not trusted, or was not sent
@@ -64,7 +65,7 @@ def explain(problem: ConnectionFailed, host: str, address: str, port: int, secur
         client_context(security.tls)
     except TlsProblem as wrong:
         return Problem(str(wrong), "correct the properties of the client")
-    if _requires_certificate(problem):
+    if _names_certificate(problem) or (isinstance(problem, Closed) and _requires_certificate(address, port)):
         what = "accepts no certificate of this client" if security.tls.keystore is not None else "requires a certificate of the client"
         advice = "set ssl.keystore.location and its type and password to a certificate that the trust store of the listener accepts"
         return Problem(f"{address_text(host, port)} {what} ({problem})", advice)
@@ -81,7 +82,19 @@ def _login(problem: LoginRefused) -> Problem:
     return Problem(str(problem), "correct user and password in sasl.jaas.config; the log of the broker has the reason")
 
 
-def _requires_certificate(problem: ConnectionFailed) -> bool:
+def _requires_certificate(address: str, port: int) -> bool:
+    """Whether the listener ends a connection without a certificate. A client that has sent something may see only that it is closed."""
+    try:
+        with socket.create_connection((address, port), PROBE_TIMEOUT_S) as plain, _unverified().wrap_socket(plain) as secured:
+            secured.recv(1)
+    except ssl.SSLError as error:
+        return "ALERT" in (error.reason or "")
+    except OSError:
+        pass
+    return False
+
+
+def _names_certificate(problem: ConnectionFailed) -> bool:
     text = str(problem).upper().replace("_", " ")
     return "CERTIFICATE REQUIRED" in text or "ALERT HANDSHAKE FAILURE" in text or "ALERT UNKNOWN CA" in text or "ALERT BAD CERT" in text
 
@@ -127,11 +140,8 @@ def _without_tls(host: str, address: str, port: int) -> Problem | None:
 
 def _shown_certificate(address: str, port: int) -> Certificate | None:
     """What the listener shows, unverified; None without TLS."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
     try:
-        with socket.create_connection((address, port), 4.0) as plain, context.wrap_socket(plain) as secured:
+        with socket.create_connection((address, port), PROBE_TIMEOUT_S) as plain, _unverified().wrap_socket(plain) as secured:
             shown = secured.getpeercert(binary_form=True)
     except OSError:
         return None
@@ -139,6 +149,13 @@ def _shown_certificate(address: str, port: int) -> Certificate | None:
         return None if shown is None else read_certificate(shown)
     except der.Malformed:
         return None
+
+
+def _unverified() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
 
 
 def host_names(certificate: Certificate) -> list[str]:
