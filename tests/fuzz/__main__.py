@@ -1,8 +1,9 @@
 """`python -m tests.fuzz`: guided fuzzing with atheris, for a bounded time.
 
-Each target runs in its own process, one after the other: frames through the handlers of a whole broker, records through
-all functions that read them, and every decoder. libFuzzer searches for new paths in the code, and stops a target that hangs or that exceeds
-its memory. An input that fails is kept in a file, and the command that repeats it is printed.
+Each target runs in its own process, one after the other: frames through the handlers of a whole broker, frames in each state of a login
+and requests for ACLs, TLS handshakes and certificates, records through all functions that read them, and every decoder. libFuzzer searches
+for new paths in the code, and stops a target that hangs or that exceeds its memory. An input that fails is kept in a file, and the command
+that repeats it is printed.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from tests.support.cache import CHECKOUT
 HANG_S = 20  # for one input; the slowest takes a fraction of a second
 INPUT_BYTES_MAX = 16_384
 # The memory limit of a target, including libFuzzer's tables and corpus. A target with a leak reaches it within a minute.
-MEMORY_MIB = {"frames": 700, "records": 500, "decoders": 600}
-SHARES = {"frames": 0.5, "records": 0.25, "decoders": 0.25}
+MEMORY_MIB = {"frames": 700, "logins": 700, "handshakes": 500, "records": 500, "decoders": 600}
+SHARES = {"frames": 0.4, "logins": 0.15, "handshakes": 0.05, "records": 0.2, "decoders": 0.2}
 
 
 def main() -> int:
@@ -102,7 +103,8 @@ def _instrument_generated_code(instrument: Callable[[Any], Any]) -> None:
 
 def _one_input(target: str) -> Callable[[bytes], None]:
     """The function that libFuzzer calls with each input."""
-    return {"frames": _frames, "records": _records, "decoders": _decoders}[target]()
+    makers = {"frames": _frames, "logins": _logins, "handshakes": _handshakes, "records": _records, "decoders": _decoders}
+    return makers[target]()
 
 
 # --- frames ---
@@ -137,6 +139,34 @@ def _frames() -> Callable[[bytes], None]:
         broker.send(sent)
 
     return run
+
+
+# --- logins and handshakes ---
+
+
+def _logins() -> Callable[[bytes], None]:
+    """Frames in a state of a connection, with and without a login."""
+    from tests.fuzz import frames, logins
+
+    broker = logins.new_broker()
+    count = 0
+
+    def run(data: bytes) -> None:
+        nonlocal broker, count
+        count += 1
+        if count % BROKER_LIFE == 0:
+            broker.close()
+            broker = logins.new_broker()
+        logins.run(broker, frames.pick_from(data))
+
+    return run
+
+
+def _handshakes() -> Callable[[bytes], None]:
+    """A handshake with a corrupted flight of the client, or a corrupted certificate."""
+    from tests.fuzz import frames, handshakes
+
+    return lambda data: handshakes.run(frames.pick_from(data))
 
 
 # --- records ---
@@ -196,7 +226,9 @@ def _chosen_decoders() -> tuple[list[Any], list[str]]:
 def _seeds(target: str) -> Iterator[bytes]:
     random = Random(1)
     makers: dict[str, Callable[[Random], Iterator[bytes]]] = {
-        "frames": _frame_seeds, "records": _record_seeds, "decoders": _decoder_seeds}
+        "frames": _frame_seeds, "logins": _login_seeds, "handshakes": _handshake_seeds, "records": _record_seeds,
+        "decoders": _decoder_seeds,
+    }
     yield from makers[target](random)
 
 
@@ -211,6 +243,18 @@ def _frame_seeds(random: Random) -> Iterator[bytes]:
     for how in (MADE, CORRUPTED):
         for _ in range(100):
             yield bytes([how]) + random.randbytes(random.randrange(20, 400))
+
+
+def _login_seeds(random: Random) -> Iterator[bytes]:
+    from tests.fuzz import logins
+
+    yield from logins.seeds(random)
+
+
+def _handshake_seeds(random: Random) -> Iterator[bytes]:
+    for kind in range(3):
+        for flight in range(3):
+            yield bytes([kind, kind, flight]) + random.randbytes(20)
 
 
 def _record_seeds(random: Random) -> Iterator[bytes]:

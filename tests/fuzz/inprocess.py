@@ -52,6 +52,12 @@ class _Transport:
     def limit_frames(self, high: int | None, low: int = 8) -> None:
         pass
 
+    def expect_login(self, message_bytes_max: int) -> None:
+        pass
+
+    def logged_in(self) -> None:
+        pass
+
     def flush(self) -> None:
         pass
 

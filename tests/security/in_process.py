@@ -36,6 +36,7 @@ class SaslBroker(InProcessBroker):
     def _connect(self) -> tuple[Connection, _Transport]:
         connection, transport = super()._connect()
         transport.session.peer_host = self.peer_host
+        self.last = transport
         if self.user:
             Client.login(self, connection, self.user)
         return connection, transport

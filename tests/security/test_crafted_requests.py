@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import struct
 import tracemalloc
 from collections import Counter
@@ -21,6 +22,10 @@ from tests.support.acls import ALLOW, ANYONE, LITERAL, TOPIC, WRITE, Acl
 from tests.support.cache import CHECKOUT
 from txbroker.api.authorization import Guard
 from txbroker.api.request_context import RequestContext, Session
+from txbroker.config.broker_keys import BROKER_KEYS
+from txbroker.config.keys import Type
+from txbroker.config.listener_keys import listener_key
+from txbroker.config.topic_keys import TOPIC_KEYS
 from txbroker.connection.states import RequestKind
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.wire.codec import encode_bytes
@@ -82,6 +87,7 @@ def test_transactional_records_need_the_id_and_its_right(
 
 class _DeniesAll:
     allows_all = False
+    denials = 0
 
     def authorize(self, *what: Any) -> bool:
         return False
@@ -197,3 +203,24 @@ def test_secrets_are_compared_in_constant_time() -> None:
     assert found == []
     compared = {path.name for path in Path(CHECKOUT, "txbroker", "security").glob("*.py") if "compare_digest" in path.read_text()}
     assert {"sasl_plain.py", "scram.py"} <= compared
+
+
+OPENS = re.compile(r"class|url|file|location|jaas|provider|factory|implementation|\\.dirs?$|handler")
+STORES = {"ssl.keystore.location", "ssl.truststore.location"}  # of a listener, as in Kafka: certificates are replaced so
+
+
+def test_no_altered_configuration_loads_code_or_opens_a_path_or_an_address(populated: Populated) -> None:
+    """CVE-2023-25194, 2025-27817 and others: an administrator of the cluster is not one of the machine."""
+    names = {name for name, key in BROKER_KEYS.items() if OPENS.search(name) or key.type is Type.CLASS}
+    listener = {f"listener.name.plaintext.{name}" for name in names if listener_key(f"listener.name.plaintext.{name}") is not None}
+    assert len(names) > 20 and listener
+    accepted = set()
+    for value in ("/etc/passwd", "http://127.0.0.1/x", "${file:/etc/passwd:x}", "com.sun.security.auth.module.JndiLoginModule required;"):
+        for name in sorted(names | listener):
+            config = {"name": name, "config_operation": 0, "value": value}
+            resource = {"resource_type": 4, "resource_name": str(populated.present.broker_id), "configs": [config]}
+            answer = populated.admin(44, 1, {"resources": [resource], "validate_only": True})
+            if not answer["responses"][0]["error_code"]:
+                accepted.add(name)
+    assert accepted <= {f"listener.name.plaintext.{name}" for name in STORES}
+    assert not [name for name, key in TOPIC_KEYS.items() if key.type is Type.CLASS or re.search("url|file$|location|jaas", name)]
