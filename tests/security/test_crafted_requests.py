@@ -87,7 +87,9 @@ def test_transactional_records_need_the_id_and_its_right(
 
 class _DeniesAll:
     allows_all = False
-    denials = 0
+
+    def __init__(self) -> None:
+        self.denials: Counter[tuple[str, str]] = Counter()
 
     def authorize(self, *what: Any) -> bool:
         return False
