@@ -141,7 +141,7 @@ def test_explanations(bindings: list[AclBinding], settings: dict[str, str | None
         (("--add", "--allow-principal", "User:a", "--consumer", "--topic", "t"), "--consumer needs --topic and --group"),
         (("--add", "--allow-principal", "User:a", "--producer", "--topic", "t", "--operation", "Read"), "--operation cannot be"),
         (("--add", "--list", "--topic", "t"), "not allowed with"),
-        (("--topic", "t"), "specify one of --list, --add, --remove and explain"),
+        (("--topic", "t"), "specify one of --list, --add, --remove, explain and suggest"),
         (("--list", "--operation", "Reed"), "must be one of All, Read"),
         (("explain", "--principal", "User:a", "--topic", "t"), "specify --operation once"),
         (("explain", "--principal", "User:a", "--operation", "All", "--topic", "t"), "not All"),
