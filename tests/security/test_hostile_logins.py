@@ -20,7 +20,7 @@ from txbroker.wire.schema import Request
 
 # The largest length as an int32, an int16, and as a varint of compact strings and of tagged fields.
 LENGTHS = [struct.pack(">i", 2**31 - 1), struct.pack(">h", 2**15 - 1), b"\xff\xff\xff\xff\x07", b"\xff\xff\xff\xff\x0f"]
-MEMORY_MAX = 100_000
+MEMORY_MAX = 10_000_000  # of 2 GB; what keeps the lines of the log needs some of it
 
 
 def requests() -> Iterator[tuple[Request, int]]:
