@@ -31,7 +31,8 @@ def test_the_version_is_bounded_above() -> None:
 
 
 def test_no_other_private_members_are_used() -> None:
-    used = {name for path in (CHECKOUT / "txbroker").rglob("*.py") for name in PRIVATE.findall(path.read_text())}
+    sources = [path for path in (CHECKOUT / "txbroker").rglob("*.py") if path.parent.name != "tree"]  # that is kazoo's
+    used = {name for path in sources for name in PRIVATE.findall(path.read_text())}
     used |= {"_transaction_manager.last_error"} if used & {"_producer._transaction_manager"} else set()
     assert {name for name in used if not name.startswith("_producer")} <= NEEDED
 

@@ -114,6 +114,7 @@ def test_partitions_are_reassigned_and_leaders_elected(start_cluster: Callable[.
     reassign(controller, "u", 0, [victim, b])
     cluster.brokers[victim].kill()
     cluster.until_leader_is_not(victim, "u")
+    cluster.until_registered()  # else a tool may ask the victim
     assert tools.same("reassign-partitions", "--list")[1:] == [f"u-0: replicas: {victim},{b},{a}. adding: {victim}. removing: {a}."]
     for flags in (("--topic", "u"), ("--topic", "u", "--under-replicated-partitions")):
         theirs = [line.partition("\tElr:")[0] for line in tools.kafkas("topics", "--describe", *flags)]

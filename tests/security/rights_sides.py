@@ -28,7 +28,7 @@ from txbroker.wire.records import Record, build
 TOPIC_NAME, GROUP_NAME = "present-topic", "present-group"
 GHOST_TOPIC, GHOST_GROUP = "missing-topic", "missing-group"
 VICTIMS = 20  # topics for requests that delete theirs
-DELETE_TOPICS, DELETE_GROUPS = 20, 42
+DELETE_TOPICS, DELETE_GROUPS, OFFSET_DELETE = 20, 42, 47
 KINDS = {"T": TOPIC, "G": GROUP, "X": TRANSACTIONAL_ID, "C": CLUSTER, "N": TOPIC}
 _NAMES = {"T": TOPIC_NAME, "G": GROUP_NAME, "X": TOPIC_NAME, "C": "kafka-cluster", "N": NEW}
 _PREFIXES = {"T": "present-", "G": "present-", "X": "present-"}  # also of what a request destroys
@@ -215,6 +215,9 @@ class Populated:
             entities = self._victim()
         if form.line.key == DELETE_GROUPS and form.allowed and not missing:
             entities = replace(entities, group="present-victim")
+            self.side.ready(lambda: self._commit(entities.group), "an offset is committed")
+        if form.line.key == OFFSET_DELETE and not missing:
+            # An allowed request has deleted the only offset, and with it the group.
             self.side.ready(lambda: self._commit(entities.group), "an offset is committed")
         return self.side.ask(form.host, form.line.key, version, form.line.request(entities, version))
 
