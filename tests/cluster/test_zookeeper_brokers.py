@@ -322,13 +322,16 @@ def test_the_guard_of_a_session_is_started_again_and_ends_with_the_broker(client
     assert "The broker's process has ended" not in broker.log()
 
 
+SESSION = b'"session": 5, "password": "00", "security": [null, null]}'
+
+
 @pytest.mark.parametrize(("sent", "reported"), [
     (b"", ""),
     (b"null\n", ""),
-    (b'{"servers": "SERVERS", "timeout_ms": 10000, "session": 5, "password": "00", "security": [null, null]}\nnull\n', ""),
-    (b'{"servers": "SERVERS", "timeout_ms": 10000, "session": 5, "password": "00", "security": [null, null]}\nnul', "0x5 had already expired"),
-    (b'{"servers": "127.0.0.1:1,SERVERS", "timeout_ms": 10000, "session": 5, "password": "00", "security": [null, null]}\n', "0x5 had already expired"),
-    (b'{"servers": "127.0.0.1:1", "timeout_ms": 300, "session": 5, "password": "00", "security": [null, null]}\n', "no ZooKeeper server answers at 127.0.0.1:1"),
+    (b'{"servers": "SERVERS", "timeout_ms": 10000, ' + SESSION + b"\nnull\n", ""),
+    (b'{"servers": "SERVERS", "timeout_ms": 10000, ' + SESSION + b"\nnul", "0x5 had already expired"),
+    (b'{"servers": "127.0.0.1:1,SERVERS", "timeout_ms": 10000, ' + SESSION + b"\n", "0x5 had already expired"),
+    (b'{"servers": "127.0.0.1:1", "timeout_ms": 300, ' + SESSION + b"\n", "no ZooKeeper server answers at 127.0.0.1:1"),
 ])  # fmt: skip
 def test_what_the_guard_does_at_the_end_of_its_input(zookeeper_process: ZooKeeperProcess, sent: bytes, reported: str) -> None:
     sent = sent.replace(b"SERVERS", zookeeper_process.address.encode())
