@@ -25,8 +25,9 @@ from txbroker.cluster.tree.zookeeper_security import ZooKeeperSecurity, of_json,
 from txbroker.config.zookeeper_login import ZooKeeperLogin
 from txbroker.errors import StartError
 
-SECRETS = ("/config/users", "/config/brokers", "/delegation_token/tokens")
+SECRETS = ("/config/users", "/config/brokers", "/delegation_token/tokens", "/txbroker_secret")
 OWN = "/cluster/txbroker_refused_connections"
+OWN_SECRET = "/cluster/txbroker_secret"
 Start = Callable[..., BrokerProcess]
 
 
@@ -181,12 +182,14 @@ def test_a_mixed_cluster_protects_its_nodes_alike(server_directory: Path, name: 
             opened = access(kafka)
             assert {path for path, acls in opened.items() if acls != {"world:anyone:31"}} == {OWN}, "Kafka's tool does not know it"
             kafka.set_acls(OWN, OPEN_ACL_UNSAFE)  # a tree that was made without zookeeper.set.acl
+            kafka.create(OWN_SECRET, b"00" * 32)
             cluster.migrate("secure")
             assert cluster.brokers[1].stop() == 0
             cluster.start_brokers([1])
             secured = access(kafka)
             assert {path: acls for path, acls in secured.items() if path in found} == {p: found[p] for p in found.keys() & secured.keys()}
             assert secured[OWN] == found[OWN]
+            assert secured[OWN_SECRET] == {"sasl:kafka:31"}, "only brokers read it"
         cluster.create_topic("after", partitions=1, replication_factor=2)
     finally:
         cluster.close()

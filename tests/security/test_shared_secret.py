@@ -8,9 +8,10 @@ import pytest
 from twisted.internet.defer import Deferred, fail
 
 from tests.support.fakes.turns import Turns
+from txbroker.cluster.node_paths import SHARED_SECRET
 from txbroker.cluster.tree.interface import Refused, Tree
 from txbroker.cluster.tree.memory import MemoryTrees
-from txbroker.security.shared_secret import SECRET_BYTES, SECRET_NODE, shared_secret
+from txbroker.security.shared_secret import SECRET_BYTES, shared_secret
 
 
 class Cluster:
@@ -48,10 +49,10 @@ def test_brokers_that_start_together_have_the_same_secret(cluster: Cluster) -> N
 @pytest.mark.parametrize("data", [None, b"", b"zz", b"00", b"\xff", b"00" * (SECRET_BYTES + 1)])
 def test_a_damaged_node_is_named_and_stays(cluster: Cluster, data: bytes | None, caplog: pytest.LogCaptureFixture) -> None:
     tree = cluster.trees.session()
-    cluster.turns.result(tree.create(SECRET_NODE, data))
+    cluster.turns.result(tree.create(SHARED_SECRET, data))
     assert len(cluster.secret()) == SECRET_BYTES
-    assert f"the secret in {SECRET_NODE} cannot be used" in caplog.text and "delete the node" in caplog.text
-    assert cluster.turns.result(tree.get(SECRET_NODE))[0] == data
+    assert f"the secret in {SHARED_SECRET} cannot be used" in caplog.text and "delete the node" in caplog.text
+    assert cluster.turns.result(tree.get(SHARED_SECRET))[0] == data
 
 
 def test_a_node_that_may_not_be_read(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:

@@ -84,11 +84,12 @@ class ZooKeeperSessions:
         return tree
 
     async def _protect(self, tree: ZooKeeperTree) -> None:
-        """Kafka's tool (zookeeper-security-migration) changes the nodes that Kafka knows; this one is txbroker's."""
-        try:
-            await tree.protect(node_paths.REFUSALS)
-        except Refused as error:
-            log.warning("the access control list of %s stays as it is: %s", node_paths.REFUSALS, error)
+        """Kafka's tool (zookeeper-security-migration) changes the nodes that Kafka knows, and not those of txbroker."""
+        for path in node_paths.OWN_NODES:
+            try:
+                await tree.protect(path)
+            except Refused as error:
+                log.warning("the access control list of %s stays as it is: %s", path, error)
 
     def forget(self) -> None:
         """The last session has been closed."""

@@ -23,7 +23,10 @@ LOG_DIR_EVENTS = "/log_dir_event_notification"
 LOG_DIR_EVENT_PREFIX = f"{LOG_DIR_EVENTS}/log_dir_event_"
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
 ACL_ROOTS = ("/kafka-acl", "/kafka-acl-extended/prefixed")  # of literal patterns, and of prefixes; below are types, below these names
-REFUSALS = "/txbroker_refused_connections"  # of txbroker: Kafka ignores it
+# Of txbroker: Kafka and its tools do not know them.
+REFUSALS = "/txbroker_refused_connections"
+SHARED_SECRET = "/txbroker_secret"
+OWN_NODES = (REFUSALS, SHARED_SECRET)
 
 # The nodes that every broker creates at its start, as Kafka does; parents before children.
 STRUCTURE = (

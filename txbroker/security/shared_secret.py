@@ -10,12 +10,12 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 
+from txbroker.cluster.node_paths import SHARED_SECRET
 from txbroker.cluster.tree.interface import NodeExists, NoNode, Refused, Tree
 from txbroker.cluster.tree.operations import repeated
 
 log = logging.getLogger("txbroker.security")
 
-SECRET_NODE = "/txbroker_secret"
 SECRET_BYTES = 32
 
 
@@ -34,13 +34,13 @@ async def shared_secret(tree: Tree, random_bytes: Callable[[int], bytes]) -> byt
         problem = "it is not in hexadecimal digits; delete the node, and start all brokers again"
     except Refused as error:
         problem = str(error)
-    log.error("the secret in %s cannot be used, so that clients can find out which SCRAM users exist: %s", SECRET_NODE, problem)
+    log.error("the secret in %s cannot be used, so that clients can find out which SCRAM users exist: %s", SHARED_SECRET, problem)
     return random_bytes(SECRET_BYTES)
 
 
 async def _read_or_create(tree: Tree, random_bytes: Callable[[int], bytes]) -> bytes | None:
     with suppress(NoNode):
-        return (await repeated(lambda: tree.get(SECRET_NODE)))[0]
+        return (await repeated(lambda: tree.get(SHARED_SECRET)))[0]
     with suppress(NodeExists):
-        await repeated(lambda: tree.create(SECRET_NODE, random_bytes(SECRET_BYTES).hex().encode()))
-    return (await repeated(lambda: tree.get(SECRET_NODE)))[0]
+        await repeated(lambda: tree.create(SHARED_SECRET, random_bytes(SECRET_BYTES).hex().encode()))
+    return (await repeated(lambda: tree.get(SHARED_SECRET)))[0]

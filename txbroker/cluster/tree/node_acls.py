@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from kazoo.security import ACL, CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
 
+from txbroker.cluster.node_paths import SHARED_SECRET
+
 # Groups of old consumers write here.
 _OPEN = "/consumers"
 # Below these are secrets.
-SENSITIVE = ("/config/users", "/config/brokers", "/delegation_token/tokens")
+SENSITIVE = ("/config/users", "/config/brokers", "/delegation_token/tokens", SHARED_SECRET)
 
 
 def acls_of(path: str, *, are_set: bool) -> list[ACL]:
