@@ -137,10 +137,10 @@ def test_commands_of_both_tools(tmp_path: Path, capsys: pytest.CaptureFixture[st
                     + line("Read", "old", event="denial") + '{"event": "login"}\n')  # fmt: skip
     output, errors = suggest(capsys, "--audit", str(path))
     assert errors == "" and output.splitlines() == [
-        "# User:CN=a,O=b c used 1 rights; 0 of them are covered by ACLs",
+        "# User:CN=a,O=b c used 1 right, 0 covered by ACLs",
         "#   allow.everyone.if.no.acl.found allowed some: the first ACL of a resource ends that, so add the rules of all principals of it",
         "txbroker acls --bootstrap-server HOST:PORT --add --allow-principal 'User:CN=a,O=b c' --operation Read --topic other",
-        "# User:alice used 4 rights; 0 of them are covered by ACLs",
+        "# User:alice used 4 rights, 0 covered by ACLs",
         "#   it is in super.users; with these rules it need not be",
         "txbroker acls --bootstrap-server HOST:PORT --add --allow-principal User:alice --operation Read --topic orders",
         "txbroker acls --bootstrap-server HOST:PORT --add --allow-principal User:alice --operation Read --group 'a group'",

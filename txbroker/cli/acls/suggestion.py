@@ -15,6 +15,7 @@ from txbroker.cli.acls.acl_flags import Named
 from txbroker.cli.acls.suggested_rules import SuggestedRule, Suggestion, Use, suggested
 from txbroker.cli.results import Results
 from txbroker.console.failures import DONE, BadUsage, CommandFailed
+from txbroker.names import amount
 from txbroker.security.acl_index import ACL, EVERYONE, SUPER_USER, AclIndex
 from txbroker.security.acl_model import ANY_HOST, AclEntry, AclOperation, AclResource, PatternType, ResourcePattern
 
@@ -125,7 +126,7 @@ def _show(principal: str, found: Sequence[Recorded], suggestion: Suggestion, arg
                         "resource": rule.resource.name, "pattern": rule.pattern.name, "names": list(rule.names),
                         "command": command})  # fmt: skip
         return
-    shown.line(f"# {principal} used {len({each.use for each in found})} rights; {len(suggestion.covered)} of them are covered by ACLs")
+    shown.line(f"# {principal} used {amount(len({each.use for each in found}), 'right')}, {len(suggestion.covered)} covered by ACLs")
     rules = {each.by for each in found}
     if SUPER_USER in rules:
         shown.line(f"#   it is in {SUPER_USER}; with these rules it need not be")
