@@ -17,9 +17,14 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tests.support.cache import CHECKOUT
+
+if TYPE_CHECKING:
+    from tests.fuzz.inprocess import InProcessBroker
+
+B = TypeVar("B", bound="InProcessBroker")
 
 HANG_S = 20  # for one input; the slowest takes a fraction of a second
 INPUT_BYTES_MAX = 16_384
@@ -113,20 +118,30 @@ RAW, MADE, CORRUPTED = 0, 1, 2
 BROKER_LIFE = 3000  # inputs for one broker; then a new one, because inputs create topics and groups
 
 
+def _brokers(make: Callable[[], B]) -> Callable[[], B]:
+    """Returns the broker for the next input."""
+    broker, count = make(), 0
+
+    def current() -> B:
+        nonlocal broker, count
+        count += 1
+        if count % BROKER_LIFE == 0:
+            broker.close()
+            broker = make()
+        return broker
+
+    return current
+
+
 def _frames() -> Callable[[bytes], None]:
     """Some frames on one connection: raw bytes, or requests that the bytes select, valid or corrupted."""
     from tests.fuzz import frames
     from tests.fuzz.inprocess import InProcessBroker
 
-    broker = InProcessBroker()
-    count = 0
+    current = _brokers(InProcessBroker)
 
     def run(data: bytes) -> None:
-        nonlocal broker, count
-        count += 1
-        if count % BROKER_LIFE == 0:
-            broker.close()
-            broker = InProcessBroker()
+        broker = current()
         how = data[0] % 3 if data else RAW
         if how == RAW:
             broker.send([data[1 : 1 + 4096]])
@@ -148,16 +163,10 @@ def _logins() -> Callable[[bytes], None]:
     """Frames in a state of a connection, with and without a login."""
     from tests.fuzz import frames, logins
 
-    broker = logins.new_broker()
-    count = 0
+    current = _brokers(logins.new_broker)
 
     def run(data: bytes) -> None:
-        nonlocal broker, count
-        count += 1
-        if count % BROKER_LIFE == 0:
-            broker.close()
-            broker = logins.new_broker()
-        logins.run(broker, frames.pick_from(data))
+        logins.run(current(), frames.pick_from(data))
 
     return run
 

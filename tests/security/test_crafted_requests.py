@@ -151,14 +151,6 @@ def _handled(*what: object) -> None:
 # --- before the login ---
 
 
-@pytest.fixture(scope="module")
-def anonymous() -> Iterator[SaslBroker]:
-    broker = SaslBroker()
-    broker.user = ""
-    yield broker
-    broker.close()
-
-
 def _before_the_login() -> Iterator[tuple[Any, int, bytes]]:
     for request in (
         ApiVersionsRequest(client_software_name="name", client_software_version="version"),

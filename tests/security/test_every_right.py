@@ -70,14 +70,6 @@ def test_what_is_missing_looks_as_what_is_denied(populated: Populated, line: Lin
         assert denied == missing, version
 
 
-@pytest.fixture(scope="module")
-def anonymous() -> Iterator[SaslBroker]:
-    broker = SaslBroker()
-    broker.user = ""
-    yield broker
-    broker.close()
-
-
 @pytest.mark.parametrize("line", EACH_LINE)
 def test_nothing_is_answered_before_the_login(anonymous: SaslBroker, populated: Populated, line: Line) -> None:
     for version in populated.versions(line):

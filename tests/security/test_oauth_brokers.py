@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 from cryptography.hazmat.primitives.asymmetric import ec
-from kafka import KafkaConsumer, KafkaProducer
+from kafka import KafkaProducer
 from kafka import errors as kafka_errors
 from kafka.net.sasl.oauth import AbstractTokenProvider
 from kafka.protocol.metadata import MetadataRequest
@@ -23,7 +23,7 @@ from tests.support.cache import KAFKA_OLD
 from tests.support.oauth import LOGIN, MODULE, VALIDATOR, JwksServer, SigningKey, allowed, hand_made, jwks
 from tests.support.raw import ConnectionEnded, RawConnection
 from tests.support.raw_admin import create_topic
-from tests.support.sasl import properties_file, sasl_server
+from tests.support.sasl import produce_and_consume, properties_file, sasl_server
 from tests.support.server import HOST, Server, free_port
 from tests.support.waiting import PATIENCE_S, until
 from txbroker.client.blocking_connection import BlockingConnection
@@ -236,17 +236,7 @@ def python_settings(address: str, token: str) -> dict[str, Any]:
 
 
 def test_kafka_python(secured: Any) -> None:
-    settings = python_settings(secured.address, RSA.token("python"))
-    producer = KafkaProducer(**settings)
-    try:
-        sent = producer.send(TOPIC, b"python").get(PATIENCE_S)
-    finally:
-        producer.close()
-    consumer = KafkaConsumer(TOPIC, auto_offset_reset="earliest", **settings)
-    try:
-        until(lambda: sent.offset in {record.offset for part in consumer.poll(500).values() for record in part}, "the record is consumed")
-    finally:
-        consumer.close()
+    produce_and_consume(TOPIC, b"python", python_settings(secured.address, RSA.token("python")))
     with pytest.raises((kafka_errors.SaslAuthenticationFailedError, kafka_errors.KafkaTimeoutError)):
         KafkaProducer(**python_settings(secured.address, SigningKey("rsa").token()), bootstrap_timeout_ms=1_000).close()
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-from kafka import KafkaConsumer, KafkaProducer
+from kafka import KafkaProducer
 from kafka import errors as kafka_errors
 from kafka.protocol.admin import AlterUserScramCredentialsRequest, DescribeUserScramCredentialsRequest
 from kafka.protocol.metadata import ApiVersionsRequest, MetadataRequest
@@ -23,7 +23,7 @@ from tests.support import java
 from tests.support.broker import BrokerProcess
 from tests.support.raw import ConnectionEnded, RawConnection
 from tests.support.raw_admin import create_topic
-from tests.support.sasl import MECHANISMS, PASSWORDS, client_properties, properties_file, sasl_server
+from tests.support.sasl import MECHANISMS, PASSWORDS, client_properties, produce_and_consume, properties_file, sasl_server
 from tests.support.server import Server
 from tests.support.waiting import PATIENCE_S, until
 from txbroker.client.client_security import Sasl, Scram
@@ -301,17 +301,7 @@ def python_settings(server: Server, mechanism: str, user: str, password: str) ->
 @pytest.mark.parametrize("user", PASSWORDS)
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_kafka_python(secured: Server, mechanism: str, user: str) -> None:
-    settings = python_settings(secured, mechanism, user, PASSWORDS[user])
-    producer = KafkaProducer(**settings)
-    try:
-        sent = producer.send(TOPIC, f"{mechanism} {user}".encode()).get(PATIENCE_S)
-    finally:
-        producer.close()
-    consumer = KafkaConsumer(TOPIC, auto_offset_reset="earliest", **settings)
-    try:
-        until(lambda: sent.offset in {record.offset for part in consumer.poll(500).values() for record in part}, "the record is consumed")
-    finally:
-        consumer.close()
+    produce_and_consume(TOPIC, f"{mechanism} {user}".encode(), python_settings(secured, mechanism, user, PASSWORDS[user]))
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)

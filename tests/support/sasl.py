@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
+
+from kafka import KafkaConsumer, KafkaProducer
 
 from tests.support.broker import BrokerProcess
 from tests.support.kafka import KafkaOldProcess, KafkaProcess
 from tests.support.server import HOST, Server, free_port
+from tests.support.waiting import PATIENCE_S, until
 
 PASSWORDS = {"alice": "alice-secret", "bob": 'b;"o=b, \\x'}
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
@@ -99,3 +103,11 @@ class _KafkaOld(_WithSasl, KafkaOldProcess):
         found = super()._properties()
         found["listeners"] += f",{self.listeners}"
         return {key: value.replace("\\", "\\\\") for key, value in found.items()}
+
+
+def produce_and_consume(topic: str, value: bytes, settings: Mapping[str, Any]) -> None:
+    """A record by kafka-python's producer, received by its consumer."""
+    with KafkaProducer(**settings) as producer:
+        sent = producer.send(topic, value).get(PATIENCE_S)
+    with KafkaConsumer(topic, auto_offset_reset="earliest", **settings) as consumer:
+        until(lambda: sent.offset in {record.offset for part in consumer.poll(500).values() for record in part}, "the record is consumed")
