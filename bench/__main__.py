@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from bench import beside_cleaning, cleaning, javaperf, latency, overview, plots, real, report, starting, throughput
+from bench import beside_cleaning, cleaning, javaperf, latency, overview, plots, real, report, secured, starting, throughput
 from bench.brokers import KAFKA, TXBROKER, make
 from bench.measures import Bench, Figure, Outcome, Settings, Work
 from bench.process_tree import rss_mb
@@ -37,6 +37,7 @@ BENCHES: tuple[Bench, ...] = (
     *latency.BENCHES,
     *cleaning.BENCHES,
     *beside_cleaning.BENCHES,
+    *secured.BENCHES,
 )
 # Measured once, after all loads.
 MEMORY = Work("after all loads", "resident memory at the end", (Figure("memory", "MB", less=True),))
@@ -114,6 +115,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         for name in [options.only] if options.only else [TXBROKER, KAFKA]:
             servers[name] = make(name, directory / name)
+            if any(bench in secured.BENCHES for bench in wanted):
+                secured.add_listener(servers[name])
         outcomes = _run_all(wanted, servers, settings)
     except (Missing, NoAnswers, real.ClientFailed) as error:
         print(error, file=sys.stderr)

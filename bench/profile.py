@@ -19,6 +19,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from bench import secured
 from bench.__main__ import BENCHES
 from bench.brokers import TXBROKER, MeasuredTxbroker, make
 from bench.measures import Bench, Measure, Sample, Settings
@@ -84,6 +85,8 @@ def _profile(bench: Bench, options: argparse.Namespace, directory: Path) -> str:
     """Profile one load on a separate broker; the text of LOAD.txt."""
     folded, svg = (options.output / f"{bench.name}{suffix}" for suffix in (".folded", ".svg"))
     server = make(TXBROKER, directory / bench.name)
+    if bench in secured.BENCHES:
+        secured.add_listener(server)
     server.start()
     try:
         with bench.ready(server, SETTINGS) as measure:

@@ -4,7 +4,8 @@
     print(run(Load("127.0.0.1", 9092, [[frame]], connections=16, depth=8, seconds=5), broker_pid))
 
 A frame is a whole request: size, header and body. Connection number i sends the frames in `frames[i % len(frames)]` in turn, with `depth`
-requests in flight; responses are counted and discarded. With `ports`, it connects to `ports[i % len(ports)]`. Produce requests with acks=0
+requests in flight; responses are counted and discarded. With `ports`, it connects to `ports[i % len(ports)]`; with
+`tls`, over TLS. Produce requests with acks=0
 have no response and cannot be measured with this.
 Nothing is encoded or decoded during the measurement, so one process handles several hundred thousand small responses per second;
 `processes` divides the connections. It works with any broker that speaks Kafka's protocol.
@@ -19,6 +20,7 @@ import itertools
 import multiprocessing
 import select
 import socket
+import ssl
 import struct
 import sys
 import time
@@ -32,6 +34,7 @@ from bench.process_tree import CpuMeter, rss_mb
 _SIZE = struct.Struct(">i")
 _BUFFER_BYTES = 1 << 20
 _CONNECT_S = 10.0
+_WOULD_BLOCK = BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError
 _FIRST_ANSWER_S = 60.0  # a short measurement on a busy machine lasts until it has one answer, at most so much longer
 
 
@@ -48,6 +51,7 @@ class Load:
     warmup_s: float = 1.0
     processes: int = 1
     ports: Sequence[int] = ()
+    tls: ssl.SSLContext | None = None
 
 
 @dataclass(frozen=True)
@@ -78,6 +82,8 @@ class _Client:
         ports = load.ports or (load.port,)
         self.socket = socket.create_connection((load.host, ports[number % len(ports)]), _CONNECT_S)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if load.tls is not None:
+            self.socket = load.tls.wrap_socket(self.socket, server_hostname=load.host)
         self.socket.setblocking(False)
         self.answers = self.bytes_in = self.bytes_out = 0
         self.latencies: list[float] = []
@@ -106,17 +112,23 @@ class _Client:
                     self.unsent[0] = self.unsent[0][count:]
                 else:
                     self.unsent.popleft()
-        except BlockingIOError:
+        except _WOULD_BLOCK:
             pass
 
     def read(self, view: memoryview) -> None:
         """Count the responses that have arrived, and send as many requests."""
         try:
-            end = self.socket.recv_into(view)
-        except BlockingIOError:
+            while True:
+                end = self.socket.recv_into(view)
+                if not end:
+                    raise ConnectionError("the broker closed a connection")
+                self._count(view, end)
+                if not isinstance(self.socket, ssl.SSLSocket):  # OpenSSL gives one record of at most 16 KB, and keeps what came with it
+                    return
+        except _WOULD_BLOCK:
             return
-        if not end:
-            raise ConnectionError("the broker closed a connection")
+
+    def _count(self, view: memoryview, end: int) -> None:
         self.bytes_in += end
         whole = self._whole_answers(view, end)
         if whole:

@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -89,14 +90,20 @@ def warm(measure: Callable[[], object], settings: Settings) -> None:
         measure()
 
 
-def _applications(load: str) -> Callable[[Server, Settings], AbstractContextManager[Measure]]:
+def application(
+    load: str, trusted: Path | None = None, address: Callable[[Server], str] = attrgetter("address")
+) -> Callable[[Server, Settings], AbstractContextManager[Measure]]:
+    """A load of franz-go at a listener of the broker, over TLS if there is a certificate to trust."""
+
     @contextmanager
     def ready(server: Server, settings: Settings) -> Iterator[Measure]:
-        program = franz_go()
+        command: list[str | Path] = [franz_go(), "-brokers", address(server), "-load", load]
+        if trusted is not None:
+            command += ["-trust", trusted]
 
         def measure(seconds: float) -> Sample:
             times = "-warmup", f"{settings.warmup_s}s", "-duration", f"{seconds}s"
-            measured, sample = run_client(server, [program, "-brokers", server.address, "-load", load, *times])
+            measured, sample = run_client(server, [*command, *times])
             records, size, measured_s = measured["records"], measured["bytes"], measured["seconds"]
             figures = {"records/s": records / measured_s, "MB/s": size / measured_s / 1e6, "p50": measured["p50"], "p99": measured["p99"]}
             return {**figures, "CPU per record": sample.pop(CPU) / records * 1e6, **sample}
@@ -154,7 +161,7 @@ def _consuming(record_bytes: int) -> Callable[[Server, Settings], AbstractContex
 
 
 PER_BYTE = (Figure("MB/s", "MB/s", target=1.1), Figure("CPU per GB", "s", less=True, digits=2, target=0.6))
-BENCHES = (
+APPLICATIONS = (
     Bench(
         "web",
         "franz-go: 40 clients, each waits for its record (acks=all, idempotent, snappy; 50 to 8,000 bytes; 12 partitions of 3 topics)",
@@ -164,13 +171,13 @@ BENCHES = (
             Figure("p99", "ms", less=True, digits=2, target=0.7),
             Figure("CPU per record", "µs", less=True, digits=1, target=0.75),
         ),
-        _applications("web"),
+        application("web"),
     ),
     Bench(
         "stream",
         "franz-go: 4 clients with linger 5 ms and lz4 send such records as fast as they are acknowledged",
         (Figure("MB/s", "MB/s", target=1.1, digits=1), Figure("CPU per record", "µs", less=True, digits=2, target=0.8)),
-        _applications("stream"),
+        application("stream"),
     ),
     Bench(
         "pubsub",
@@ -181,8 +188,11 @@ BENCHES = (
             Figure("p99", "ms", less=True, digits=2, target=0.7),
             Figure("CPU per record", "µs", less=True, digits=1, target=0.6),
         ),
-        _applications("pubsub"),
+        application("pubsub"),
     ),
+)
+BENCHES = (
+    *APPLICATIONS,
     *(
         Bench(f"librdkafka-produce-{size}", f"confluent-kafka: a producer, {size}-byte records, 6 partitions", PER_BYTE, _producing(size))
         for size in CONSUMED

@@ -46,7 +46,7 @@ def _records(count: int, value_bytes: int) -> list[Record]:
     return made
 
 
-def _least_us(action: Callable[[], object]) -> float:
+def least_us(action: Callable[[], object]) -> float:
     """CPU of one call in microseconds."""
     begun, calls = time.process_time(), 0
     while time.process_time() - begun < ROUND_S:
@@ -79,7 +79,7 @@ def main() -> None:
                     if log.size > 256 << 20:
                         log.truncate_fully_at(0, now_ms=NOW_MS)
 
-                costs.append(_least_us(append))
+                costs.append(least_us(append))
                 log.delete()
             print(f"| {name} | {costs[0]:.1f} | {costs[1]:.1f} | {(costs[1] - costs[0]) / count * 1000:.0f} |")
     finally:

@@ -83,6 +83,7 @@ def _created(cluster: Cluster, count: int) -> Sample:
 
 def _delete(cluster: Cluster, names: Sequence[str]) -> None:
     """Delete topics, and wait until all brokers have forgotten them."""
+
     def attempt() -> bool:
         with RawConnection(cluster.brokers[cluster.controller()].address) as connection:
             for first in range(0, len(names), TOPICS_OF_A_REQUEST):

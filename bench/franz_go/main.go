@@ -6,6 +6,8 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -23,6 +25,7 @@ type settings struct {
 	brokers []string
 	clients int
 	rate    int
+	trusted *x509.CertPool // of the connections' certificates; without, connections are not encrypted
 	watch   *watch
 }
 
@@ -42,6 +45,7 @@ func main() {
 	brokers := flag.String("brokers", "", "host:port, comma-separated")
 	load := flag.String("load", "", "web, stream or pubsub")
 	clients := flag.Int("clients", 0, "producing clients; 0: those of the load")
+	trust := flag.String("trust", "", "a file with the certificate to trust: connect over TLS")
 	rate := flag.Int("rate", 4000, "records per second of pubsub")
 	warmup := flag.Duration("warmup", time.Second, "before the measured time")
 	duration := flag.Duration("duration", 6*time.Second, "the measured time")
@@ -56,7 +60,12 @@ func main() {
 		fmt.Fprintf(os.Stderr, "the load has not ended after %s: the broker does not respond\n", limit)
 		os.Exit(1)
 	})
-	given := settings{strings.Split(*brokers, ","), *clients, *rate, &watch{}}
+	trusted, err := certificates(*trust)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(2)
+	}
+	given := settings{strings.Split(*brokers, ","), *clients, *rate, trusted, &watch{}}
 	measured, err := measure(*load, given, start, *warmup, *duration)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -66,9 +75,24 @@ func main() {
 	fmt.Println(string(line))
 }
 
+func certificates(path string) (*x509.CertPool, error) {
+	if path == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(text) {
+		return nil, fmt.Errorf("%s has no certificate", path)
+	}
+	return pool, nil
+}
+
 func measure(load string, given settings, start func(*run), warmup, duration time.Duration) (*result, error) {
 	ctx := context.Background()
-	topics, err := createTopics(ctx, given.brokers, load)
+	topics, err := createTopics(ctx, given, load)
 	if err != nil {
 		return nil, err
 	}
@@ -102,5 +126,13 @@ func measure(load string, given settings, start func(*run), warmup, duration tim
 
 // client has franz-go's defaults besides the given options.
 func (given *settings) client(options ...kgo.Opt) (*kgo.Client, error) {
-	return kgo.NewClient(append(options, kgo.SeedBrokers(given.brokers...), kgo.WithLogger(given.watch), kgo.WithHooks(given.watch))...)
+	options = append(options, kgo.SeedBrokers(given.brokers...), kgo.WithLogger(given.watch), kgo.WithHooks(given.watch))
+	return kgo.NewClient(append(options, given.security()...)...)
+}
+
+func (given *settings) security() []kgo.Opt {
+	if given.trusted == nil {
+		return nil
+	}
+	return []kgo.Opt{kgo.DialTLSConfig(&tls.Config{RootCAs: given.trusted})}
 }

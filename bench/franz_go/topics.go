@@ -17,8 +17,8 @@ type topics struct {
 }
 
 // createTopics creates three topics with names that no other run has, and waits until their partitions have leaders.
-func createTopics(ctx context.Context, brokers []string, load string) (*topics, error) {
-	plain, err := kgo.NewClient(kgo.SeedBrokers(brokers...), kgo.MetadataMinAge(10*time.Millisecond))
+func createTopics(ctx context.Context, given settings, load string) (*topics, error) {
+	plain, err := kgo.NewClient(append(given.security(), kgo.SeedBrokers(given.brokers...), kgo.MetadataMinAge(10*time.Millisecond))...)
 	if err != nil {
 		return nil, err
 	}
