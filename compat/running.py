@@ -30,17 +30,18 @@ Changes = Mapping[str, Change]
 
 
 def run_client(client: Client, address: str, features: Sequence[str], heard: Callable[[str], None], changes: Changes | None = None, *,
-               silence_s: float = SILENCE_S) -> Row:
+               silence_s: float = SILENCE_S, environment: Mapping[str, str] | None = None) -> Row:
     """Run a client's driver; `heard` is called with each finished feature. Features without a result are `no`.
 
     `changes` are RESTART of a broker, and MOVE of leaders. Without them the driver's standard input is at its end, so that it cannot
-    request any.
+    request any. `environment`: more variables for the driver.
     """
     wanted = list(features or client.features)
     row = Row(client.title)
     with tempfile.TemporaryFile("w+") as complaints:
         stdin = subprocess.DEVNULL if changes is None else subprocess.PIPE
-        process = subprocess.Popen([client.program, address, *features], env=_environment(client), text=True, process_group=0,
+        process = subprocess.Popen([client.program, address, *features], env=_environment(client) | dict(environment or {}),
+                                   text=True, process_group=0,
                                    stdin=stdin, stdout=subprocess.PIPE, stderr=complaints)
         with _Watch(process, INSTALLING_S) as watch:
             trouble = _listen(process, row, heard, changes, lambda: watch.again(silence_s))

@@ -14,6 +14,7 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 
 from compat.adapter import COOPERATIVE, EAGER, HEARTBEAT_MS, LARGEST_BYTES, SENDING_S, Client, Consumer, Producer, Transactions, Unsupported
+from compat.aiokafka.secured import exchange
 from compat.driving import drive
 from compat.samples import Record
 
@@ -297,4 +298,4 @@ def _check_topic(response: Any) -> None:
 
 
 if __name__ == "__main__":
-    drive(AioKafka)
+    drive(AioKafka, exchange)

@@ -37,6 +37,7 @@ from compat.adapter import (
     in_flight,
     until,
 )
+from compat.confluent_kafka.secured import exchange
 from compat.driving import drive
 from compat.samples import Record
 
@@ -287,4 +288,4 @@ def _only(futures: Any) -> Any:
 
 
 if __name__ == "__main__":
-    drive(ConfluentKafka)
+    drive(ConfluentKafka, exchange)

@@ -3,12 +3,9 @@ package main
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"sync"
 	"time"
@@ -17,8 +14,6 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
-	"github.com/twmb/franz-go/pkg/sasl/plain"
-	"github.com/twmb/franz-go/pkg/sasl/scram"
 )
 
 type client struct {
@@ -27,6 +22,9 @@ type client struct {
 }
 
 func main() {
+	if driving.DriveSecured("franz-go", "github.com/twmb/franz-go", exchange) {
+		return
+	}
 	driving.Drive("franz-go", "github.com/twmb/franz-go", func(address []string) (driving.Client, error) {
 		// The largest age of the metadata that administration uses.
 		made, err := open(address, kgo.MetadataMinAge(10*time.Millisecond))
@@ -37,40 +35,8 @@ func main() {
 	})
 }
 
-// A client, which logs in if the environment has a mechanism of SASL, a user and a password.
 func open(address []string, options ...kgo.Opt) (*kgo.Client, error) {
-	options = append(options, kgo.SeedBrokers(address...))
-	options = append(options, secured()...)
-	user, password := os.Getenv("SASL_USER"), os.Getenv("SASL_PASSWORD")
-	switch os.Getenv("SASL_MECHANISM") {
-	case "PLAIN":
-		options = append(options, kgo.SASL(plain.Auth{User: user, Pass: password}.AsMechanism()))
-	case "SCRAM-SHA-256":
-		options = append(options, kgo.SASL(scram.Auth{User: user, Pass: password}.AsSha256Mechanism()))
-	case "SCRAM-SHA-512":
-		options = append(options, kgo.SASL(scram.Auth{User: user, Pass: password}.AsSha512Mechanism()))
-	}
-	return kgo.NewClient(options...)
-}
-
-// secured is TLS, by the files that the environment names: an authority, and the certificate of the client with its key.
-func secured() []kgo.Opt {
-	file := os.Getenv("COMPAT_TLS_CA")
-	if file == "" {
-		return nil
-	}
-	authority, err := os.ReadFile(file)
-	if err != nil {
-		panic(err)
-	}
-	config := &tls.Config{RootCAs: x509.NewCertPool()}
-	config.RootCAs.AppendCertsFromPEM(authority)
-	own, err := tls.LoadX509KeyPair(os.Getenv("COMPAT_TLS_CERTIFICATE"), os.Getenv("COMPAT_TLS_KEY"))
-	if err != nil {
-		panic(err)
-	}
-	config.Certificates = []tls.Certificate{own}
-	return []kgo.Opt{kgo.DialTLSConfig(config)}
+	return kgo.NewClient(append(options, kgo.SeedBrokers(address...))...)
 }
 
 func (c *client) EmptyIsNull() bool { return false }

@@ -19,6 +19,9 @@ type client struct {
 }
 
 func main() {
+	if driving.DriveSecured("kafka-go", "github.com/segmentio/kafka-go", exchange) {
+		return
+	}
 	driving.Drive("kafka-go", "github.com/segmentio/kafka-go", func(address []string) (driving.Client, error) {
 		// The largest age of the metadata that administration uses; also the time limit of metadata requests.
 		transport := &kafka.Transport{MetadataTTL: time.Second}

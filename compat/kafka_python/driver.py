@@ -26,6 +26,7 @@ from compat.adapter import (
     until,
 )
 from compat.driving import drive
+from compat.kafka_python.secured import exchange
 from compat.samples import Record
 
 # 3.0.12 loses an assignment that arrives at the moment when a poll ends, and then waits forever: hence few and long polls.
@@ -263,4 +264,4 @@ def _records(polled: Any) -> list[Record]:
 
 
 if __name__ == "__main__":
-    drive(KafkaPython)
+    drive(KafkaPython, exchange)

@@ -4,6 +4,7 @@ import { createRequire } from 'node:module'
 import path from 'node:path'
 import { drive } from '../node_driving/driving.mjs'
 import { Arrivals, Lacks } from '../node_driving/waiting.mjs'
+import './secured.mjs' // which ends the process if there are cases to try
 
 // The client is installed in the cache, not next to this file.
 const require = createRequire(path.join(process.env.CLIENT_PLACE, 'driver.js'))

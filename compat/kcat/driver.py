@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 from collections.abc import Sequence
 
 from compat.adapter import COOPERATIVE, EAGER, HEARTBEAT_MS, SENDING_S, Client, Consumer, Producer, Unsupported, in_flight, until
 from compat.driving import drive
-from compat.kcat.processes import FORMAT, KEY_END, RECORD_END, KcatConsumer, parsed, settings
+from compat.kcat.processes import FORMAT, KEY_END, RECORD_END, KcatConsumer, parsed, release, settings
+from compat.kcat.secured import exchange
 from compat.samples import ANY_TIME, Record, sample_records
 
 _ASSIGNORS = {EAGER: "roundrobin", COOPERATIVE: "cooperative-sticky"}
@@ -22,11 +22,11 @@ class Kcat(Client):
     """
 
     name = "kcat"
+    version = release()
     partitions = 1
 
     def __init__(self, address: str) -> None:
         super().__init__(address)
-        self.version = self._version()
         self._parts: dict[str, int] = {}
 
     def records(self, count: int, partitions: int | None = None) -> list[Record]:
@@ -111,12 +111,6 @@ class Kcat(Client):
         assert ended.returncode == 0, f"{' '.join(command)} ended with {ended.returncode}: {ended.stderr.decode(errors='replace')}"
         return ended.stdout
 
-    def _version(self) -> str:
-        said = subprocess.run(["kcat", "-V"], capture_output=True, text=True, timeout=SENDING_S, check=False)
-        found = re.search(r"Version (\S+) .*librdkafka (\S+)", said.stdout)
-        assert found is not None, said.stdout
-        return f"{found[1]} (librdkafka {found[2]})"
-
 
 class _Producer(Producer):
     """Runs of kcat: it reads its input to the end before it sends, and exits with 0 when all records are acknowledged."""
@@ -136,4 +130,4 @@ class _Producer(Producer):
 
 
 if __name__ == "__main__":
-    drive(Kcat)
+    drive(Kcat, exchange)

@@ -25,6 +25,14 @@ _REBALANCE = re.compile(r"rebalanced.*(assign|revoke)[^:\n]*:(.*)")
 _PARTITION = re.compile(r"(\S+) \[(\d+)\]")
 
 
+def release() -> str:
+    """The version of kcat, and that of its library."""
+    said = subprocess.run(["kcat", "-V"], capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
+    found = re.search(r"Version (\S+) .*librdkafka (\S+)", said.stdout)
+    assert found is not None, said.stdout
+    return f"{found[1]} (librdkafka {found[2]})"
+
+
 def settings(values: Mapping[str, object]) -> list[str]:
     """librdkafka's settings as kcat's flags."""
     return [part for key, value in values.items() for part in ("-X", f"{key}={value}")]

@@ -4,6 +4,7 @@ import { drive } from '../node_driving/driving.mjs'
 import { kafka, options } from './client.mjs'
 import { join } from './member.mjs'
 import { openConsumer, openProducer } from './records.mjs'
+import './secured.mjs' // which ends the process if there are cases to try
 import { joinInThread } from './static_member.mjs'
 import { faultOf, openTransactions } from './transactions.mjs'
 

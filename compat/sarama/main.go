@@ -22,6 +22,9 @@ type client struct {
 }
 
 func main() {
+	if driving.DriveSecured("sarama", "github.com/IBM/sarama", exchange) {
+		return
+	}
 	driving.Drive("sarama", "github.com/IBM/sarama", func(address []string) (driving.Client, error) {
 		plain, err := sarama.NewClient(address, config())
 		if err != nil {

@@ -30,6 +30,7 @@ PROJECT_PAGES: Mapping[str, str] = {
     "project/processes.md": "bench/PROCESSES.md",
     "project/compatibility.md": "compat/TABLE.md",
     "project/compatibility-cluster.md": "compat/CLUSTER.md",
+    "project/compatibility-security.md": "compat/SECURITY.md",
     "project/compatibility-tests.md": "compat/README.md",
 }
 _PAGE_OF = {ROOT / file: DOCS / page for page, file in PROJECT_PAGES.items()}

@@ -16,9 +16,6 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from kafka import KafkaConsumer, KafkaProducer
 from kafka.errors import KafkaError
 
-from compat.clients import CLIENTS
-from compat.matrix import YES
-from compat.running import run_client
 from tests.support.cache import KAFKA_NEW, KAFKA_OLD
 from tests.support.certificates import PASSWORD, Authority, Issued
 from tests.support.java import ToolFailed, run
@@ -163,16 +160,6 @@ def test_kcat_and_large_fetches(secured: Secured, name: str) -> None:
     read = subprocess.run([*common, "-C", "-e", "-q", "-X", "fetch.message.max.bytes=10000000"], capture_output=True, text=True,
                           check=True, timeout=PATIENCE_S)  # fmt: skip
     assert read.stdout == lines
-
-
-def test_franz_go(addressed: tuple[str, Secured], monkeypatch: pytest.MonkeyPatch) -> None:
-    address, secured = addressed
-    monkeypatch.setenv("COMPAT_TLS_CA", str(secured.authority.pem()))
-    monkeypatch.setenv("COMPAT_TLS_CERTIFICATE", str(secured.client.chain_file()))
-    monkeypatch.setenv("COMPAT_TLS_KEY", str(secured.client.key_file()))
-    features = ["gzip", "idempotence", "group", "read_committed"]
-    row = run_client(CLIENTS["franz_go"], address, features, lambda feature: None)
-    assert row.cells == dict.fromkeys(features, YES), row.details
 
 
 # What does not fit

@@ -16,9 +16,6 @@ from kafka.protocol.admin import AlterUserScramCredentialsRequest, DescribeUserS
 from kafka.protocol.metadata import ApiVersionsRequest, MetadataRequest
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
-from compat.clients import CLIENTS
-from compat.matrix import YES
-from compat.running import run_client
 from tests.support import java
 from tests.support.broker import BrokerProcess
 from tests.support.raw import ConnectionEnded, RawConnection
@@ -355,14 +352,3 @@ def test_kafka_configs_creates_a_user(secured: Server, name: str) -> None:
     assert "SCRAM-SHA-256=iterations=8192" in described and "SCRAM-SHA-512=iterations=4096" in described
     java.run("kafka-configs", *place, "--alter", "--delete-config", "SCRAM-SHA-256")
     until(lambda: not may_log_in(secured, name, "first"), "the user cannot log in any more")
-
-
-@pytest.mark.extended
-@pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_franz_go(secured: Server, mechanism: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It begins with a version of ApiVersions that is not supported."""
-    monkeypatch.setenv("SASL_MECHANISM", mechanism)
-    monkeypatch.setenv("SASL_USER", "alice")
-    monkeypatch.setenv("SASL_PASSWORD", PASSWORDS["alice"])
-    row = run_client(CLIENTS["franz_go"], address(secured), ["gzip", "group"], lambda feature: None)
-    assert row.cells == {"gzip": YES, "group": YES}, row.details

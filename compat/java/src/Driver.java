@@ -10,7 +10,7 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import org.apache.kafka.common.utils.AppInfoParser;
 
-/** The driver of Apache Kafka's Java client: `Driver RECORDS.JSON HOST:PORT,... [FEATURE ...]` prints a line of JSON per feature. */
+/** The driver of Apache Kafka's Java client: `Driver RECORDS.JSON HOST:PORT,... [FEATURE ...]` prints a line of JSON per feature, or per case of COMPAT_SECURITY. */
 public final class Driver {
     private static final int LIMIT_S = 240;
 
@@ -47,6 +47,11 @@ public final class Driver {
         var wanted = arguments.length > 2 ? Arrays.asList(arguments).subList(2, arguments.length) : List.copyOf(features.keySet());
         var version = AppInfoParser.getVersion();
         print("\"client\": \"Java\", \"version\": " + quoted(version));
+        var cases = System.getenv("COMPAT_SECURITY");
+        if (cases != null) {
+            for (var one : Secured.load(Path.of(cases))) attempt(one.name(), (cluster, topic) -> one.exchange(), null, "");
+            System.exit(0);
+        }
         var cluster = new Cluster(arguments[1]);
         for (var name : wanted) {
             var topic = "compat-java-" + name + "-" + System.currentTimeMillis();
@@ -79,7 +84,7 @@ public final class Driver {
                 detail = cause.getMessage();
             } else {
                 cause.printStackTrace();
-                detail = cause.getClass().getSimpleName() + ": " + cause.getMessage();
+                detail = Secured.text(cause);
             }
         } catch (TimeoutException | InterruptedException late) {
             attempt.cancel(true);
