@@ -246,7 +246,7 @@ def test_brokers_that_could_not_connect_to_each_other_do_not_start(tmp_path: Pat
     authority, foreign = Authority(tmp_path), Authority(tmp_path, "foreign")
     config = between(tmp_path, authority, foreign)
     with pytest.raises(StartError) as caught:
-        TlsListeners(config, parse_listeners(config), Clock(), maybeDeferred, lambda: 0)
+        TlsListeners(config, parse_listeners(config), Clock(), maybeDeferred, lambda: 0).open()
     assert str(caught.value) == (
         f"server.properties:7: ssl.truststore.location is {authority.pem()}, which does not fit the certificate in the key store: "
         "unable to get local issuer certificate; brokers could not connect to each other (listener A)"
@@ -273,6 +273,37 @@ def test_another_authority_between_brokers_is_refused(tmp_path: Path, caplog: py
         (tmp_path / "authority.pem").write_text(authority.text() + foreign.text())
         clock.advance(CHECK_S)
         assert tls.by_name["A"].client_context() is not before
+
+
+def test_at_the_start_stores_of_the_metadata_are_not_compared_with_those_of_the_file(tmp_path: Path) -> None:
+    """An authority that was replaced by the configuration of the broker: what the file has fits none of the other brokers any more."""
+    authority, foreign = Authority(tmp_path), Authority(tmp_path, "foreign")
+    prefix = "listener.name.a.ssl."
+    for file_is_gone in (False, True):
+        config = between(tmp_path, authority, authority)
+        own = tmp_path / "own.pem"
+        issued = foreign.issue("broker")
+        if file_is_gone:
+            (tmp_path / "broker.pem").unlink()
+        tls = TlsListeners(config, parse_listeners(config), Clock(), maybeDeferred, lambda: 0)
+        own.write_text(issued.key_pem() + issued.chain_pem())
+        config.set_dynamic({f"{prefix}keystore.location": str(own), f"{prefix}truststore.location": str(foreign.pem())}, {})
+        tls.open()
+        found = tls.by_name["A"].loaded.settings.keystore
+        assert found is not None and found.location == str(own)
+
+
+def test_stores_of_the_metadata_that_cannot_be_used_do_not_prevent_a_start(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    authority = Authority(tmp_path)
+    config = between(tmp_path, authority, authority)
+    tls = TlsListeners(config, parse_listeners(config), Clock(), maybeDeferred, lambda: 0)
+    config.set_dynamic({"listener.name.a.ssl.keystore.location": "/none"}, {})
+    tls.open()
+    before = tls.by_name["A"].loaded
+    tls.start()
+    tls.stop()
+    assert tls.by_name["A"].loaded is before
+    assert "listener A keeps its certificate: listener.name.a.ssl.keystore.location is /none, which cannot be read" in caplog.text
 
 
 def changes_with_effect(running: Running) -> dict[str, dict[str, str]]:

@@ -18,7 +18,9 @@ from txbroker.errors import StartError
 
 
 def opened(config: BrokerConfig) -> TlsListeners:
-    return TlsListeners(config, parse_listeners(config), Clock(), maybeDeferred, lambda: 0)
+    tls = TlsListeners(config, parse_listeners(config), Clock(), maybeDeferred, lambda: 0)
+    tls.open()
+    return tls
 
 
 MAP = "listener.security.protocol.map=INSIDE:PLAINTEXT,OUTSIDE:SSL\ninter.broker.listener.name=INSIDE\n"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -41,7 +42,7 @@ class TlsListeners:
         self, config: BrokerConfig, listeners: Listeners, clock: Clock, in_worker: Callable[[Callable[[], Any]], Deferred[Any]],
         now_ms: Callable[[], int],
     ) -> None:  # fmt: skip
-        """StartError with file, line and key. With encrypted passwords in the metadata, `open` opens what needs them."""
+        """Opens what can be opened; `open` must be called when the metadata have been read, which may have other stores."""
         self._config = config
         self._clock = clock
         self._in_worker = in_worker
@@ -53,17 +54,21 @@ class TlsListeners:
         self._warned_s: float | None = None
         self.reloads = {"succeeded": 0, "failed": 0}
         self.by_name: dict[str, ListenerTls] = {}
-        try:
+        with suppress(StartError):
             self.open()
-        except StartError:
-            if config.passwords is None:
-                raise
 
     def open(self) -> None:
-        """Open TLS of each listener that does not have it yet, by what is configured now; StartError."""
+        """Open TLS of each listener by what is configured now; StartError with file, line and key.
+
+        At the start nothing is compared with the stores of the configuration file, which may be older than those of the metadata: no
+        connection uses them. If only the newer ones cannot be used, those of the file are kept, and `start` logs why.
+        """
         for name, listener in self._listeners.items():
             if name not in self.by_name:
                 self.by_name[name] = self._open(listener)
+            elif _is_other(self._config, listener, self.by_name[name]):
+                with suppress(StartError):
+                    self.by_name[name] = self._open(listener)
 
     def client_context(self) -> Callable[[], Any] | None:
         """Returns the context of new connections to other brokers; None if these have no TLS."""
@@ -168,6 +173,14 @@ def _settings(config: BrokerConfig, listener: Listener) -> TlsSettings:
     if listener.protocol == "SASL_SSL" and config.prefixed(values.prefix + CLIENT_AUTH_KEY) is None:
         return settings._replace(client_auth="none")  # as Kafka's ChannelBuilders
     return settings
+
+
+def _is_other(config: BrokerConfig, listener: Listener, tls: ListenerTls) -> bool:
+    """Whether other stores are configured than those that are loaded."""
+    try:
+        return _settings(config, listener) != tls.loaded.settings
+    except TlsProblem:
+        return False
 
 
 def _allowed(config: BrokerConfig, name: str) -> Allowed:
