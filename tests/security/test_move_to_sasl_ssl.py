@@ -2,109 +2,23 @@
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
-from confluent_kafka.admin import AdminClient
 
 from tests.cli.commands import run as txbroker
 from tests.support.acls import listed_acls
 from tests.support.cluster import Cluster
+from tests.support.rolling_changes import PARTITIONS, Load, consumed, in_sync, roll
 from tests.support.server import HOST, free_port
-from tests.support.waiting import PATIENCE_S, until
+from tests.support.waiting import until
 from txbroker.config.properties import parse_properties
 
 pytestmark = [pytest.mark.process, pytest.mark.extended]
 
-PARTITIONS = 3
 PLAIN = {"security.protocol": "PLAINTEXT"}
 COPIED = ("ssl.", "sasl.", "listener.name.", "txbroker.scram.", "authorizer.", "password.")
-
-
-class Load:
-    """A producer in its default settings, and what was acknowledged to it."""
-
-    def __init__(self, name: str, topic: str, settings: Mapping[str, Any]) -> None:
-        self.acknowledged: set[bytes] = set()
-        self.errors: list[KafkaError] = []
-        self._name = name
-        self._topic = topic
-        self._producer = Producer({**settings, "linger.ms": 5})
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-
-    def _delivered(self, error: KafkaError | None, message: Any) -> None:
-        if error is None:
-            self.acknowledged.add(message.value())
-        else:
-            self.errors.append(error)
-
-    def _run(self) -> None:
-        number = 0
-        try:
-            while not self._stop.is_set():
-                value = f"{self._name} {number}".encode()
-                self._producer.produce(self._topic, value, partition=number % PARTITIONS, callback=self._delivered)
-                self._producer.poll(0.002)
-                number += 1
-        except KafkaException as error:
-            self.errors.append(error.args[0])
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join()
-
-    def end(self) -> None:
-        """Stop; all that was sent is acknowledged."""
-        self.stop()
-        assert (self._producer.flush(PATIENCE_S), self.errors) == (0, [])
-
-    def until_more(self) -> None:
-        """Records are acknowledged now."""
-        before = len(self.acknowledged)
-        until(lambda: self.errors or len(self.acknowledged) > before + 100, f"records of {self._name} are acknowledged")
-        assert self.errors == []
-
-
-def in_sync(settings: Mapping[str, Any], topic: str) -> bool:
-    try:
-        found = AdminClient(dict(settings)).list_topics(topic, timeout=5).topics[topic].partitions.values()
-    except KafkaException:
-        return False
-    return len(found) == PARTITIONS and all(len(partition.isrs) == 3 for partition in found)
-
-
-def roll(cluster: Cluster, ready: Callable[[], bool], change: Callable[[int], Mapping[str, str]]) -> None:
-    """Restart each broker with other settings, when all replicas are in sync."""
-    for broker_id, server in cluster.brokers.items():
-        until(ready, "all replicas are in sync")
-        server.overrides |= change(broker_id)
-        assert server.stop() == 0
-        server.start()
-    until(ready, "all replicas are in sync")
-
-
-def consumed(settings: Mapping[str, Any], topic: str, wanted: set[bytes]) -> set[bytes]:
-    """All values of the topic, which has at least the wanted ones."""
-    consumer = Consumer({**settings, "group.id": "reader", "auto.offset.reset": "earliest"})
-    consumer.subscribe([topic])
-    found: set[bytes] = set()
-    try:
-        end_s = time.monotonic() + PATIENCE_S
-        while not wanted <= found and time.monotonic() < end_s:
-            found |= {message.value() or b"" for message in consumer.consume(1000, 1) if message.error() is None}
-    finally:
-        consumer.close()
-    return found
 
 
 def test_a_plaintext_cluster_moves_to_sasl_ssl(start_cluster: Callable[..., Cluster], tmp_path: Path, name: str) -> None:

@@ -125,13 +125,13 @@ def test_users_and_rules_of_each_broker_count_on_all(make: Make, kinds: tuple[st
             assert logins[frozenset({("listener", LISTENER), ("mechanism", SCRAM), ("result", "succeeded")})] > 0
 
 
-def connected(cluster: SaslSslCluster, broker_id: int, user: str) -> Any:
+def connected(cluster: SaslSslCluster, broker_id: int, user: str, mechanism: str = SCRAM) -> Any:
     """A connection of a user, once the broker has its credentials."""
     problems: list[AssertionError] = []
 
     def attempt() -> Any:
         try:
-            return cluster.connect(broker_id, user)
+            return cluster.connect(broker_id, user, mechanism)
         except AssertionError as error:
             problems.append(error)
             return None

@@ -60,6 +60,7 @@ class SaslSslCluster(Cluster):
         super().__init__(directory, kinds, overrides)
         self.authority = Authority(folder)
         self.mechanism = mechanism
+        self.first_mechanisms = tuple(HASHES)  # those for which the user of the brokers has credentials before the start
         self.secure: dict[int, str] = {}  # the addresses of the listener with SASL_SSL
         for broker_id, server in self.brokers.items():
             self.secure[broker_id] = f"{HOST}:{free_port()}"
@@ -93,12 +94,18 @@ class SaslSslCluster(Cluster):
     def start_zookeeper(self) -> None:
         """Before the first broker starts, its user must be there."""
         super().start_zookeeper()
-        put_scram_user(self.zookeeper_connect, BROKER, PASSWORDS[BROKER], *HASHES)
+        put_scram_user(self.zookeeper_connect, BROKER, PASSWORDS[BROKER], *self.first_mechanisms)
 
     def client(self, user: str, mechanism: str = SCRAM) -> dict[str, Any]:
         """The settings of kafka-python for a user, but for the servers."""
         return {"security_protocol": "SASL_SSL", "ssl_cafile": str(self.authority.pem()), "sasl_mechanism": mechanism,
                 "sasl_plain_username": user, "sasl_plain_password": PASSWORDS[user]}  # fmt: skip
+
+    def librdkafka(self, user: str, mechanism: str = SCRAM) -> dict[str, str]:
+        """The settings of librdkafka for a user."""
+        return {"bootstrap.servers": ",".join(self.secure.values()), "security.protocol": "SASL_SSL",
+                "ssl.ca.location": str(self.authority.pem()), "sasl.mechanism": mechanism, "sasl.username": user,
+                "sasl.password": PASSWORDS[user]}  # fmt: skip
 
     def java(self, user: str, mechanism: str = SCRAM) -> dict[str, str]:
         """The properties of a Java client."""
