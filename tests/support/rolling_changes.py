@@ -104,7 +104,7 @@ class Reader(Client):
 
     def __init__(self, name: str, topic: str, settings: Mapping[str, Any], tolerated: frozenset[int] = RESTARTS) -> None:
         super().__init__(name, tolerated)
-        self.found: defaultdict[bytes, set[tuple[int, int]]] = defaultdict(set)
+        self.found: defaultdict[bytes, set[tuple[int | None, int | None]]] = defaultdict(set)
         own = {"group.id": f"group of {name}", "auto.offset.reset": "earliest", "error_cb": self._reported}
         self._settings = {**settings, **own}
         self._topic = topic
