@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import time
+from itertools import count
 from typing import Any
 
 import pytest
@@ -120,7 +121,7 @@ def test_issuer_and_audience(claims: dict[str, Any], accepted: bool) -> None:
     (RSA.with_public_key_as_secret(), "no key verifies a token with the algorithm 'HS256' and the kid 'one'"),
     (RSA.token(headers={"kid": "curve"}), "no key verifies a token with the algorithm 'RS256' and the kid 'curve'"),
     ("a.b.c", "the token is malformed"), ("a", "the token is malformed"), ("", "the token is malformed"), ("..", "the token is malformed"),
-])  # fmt: skip
+], ids=count())  # fmt: skip
 def test_signatures_that_are_refused(token: str, reason: str) -> None:
     assert reason in refusal(token)
 
