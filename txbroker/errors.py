@@ -168,6 +168,13 @@ class ProtocolError(Exception):
 _MESSAGE_CHARACTERS_MAX = 500
 
 
+# A client may not do this with a topic, a group, the cluster or a transactional id.
+DENIALS = frozenset({
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+})  # fmt: skip
+
+
 class BrokerError(Exception):
     """A request failed. The response has `code`, and `message`, truncated, if its schema has a field for it."""
 
@@ -177,6 +184,11 @@ class BrokerError(Exception):
         super().__init__(message or code.name)
         self.code = code
         self.message = message
+
+    @property
+    def shown_message(self) -> str | None:
+        """The message; None for a missing right, for which Kafka has no text in several responses: clients show it if there is one."""
+        return None if self.code in DENIALS else self.message
 
 
 class CorruptRecords(BrokerError):

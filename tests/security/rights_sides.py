@@ -237,8 +237,8 @@ def seen(line: Line, answer: dict[str, Any]) -> bool:
     return {"T": f"'{TOPIC_NAME}'", "G": f"'{GROUP_NAME}'", "X": f"'{TOPIC_NAME}'"}.get(line.seen, line.seen) in str(answer)
 
 
-# What differs between brokers and between requests. Kafka's messages of denied requests contain the request.
-_VOLATILE = frozenset({"throttle_time_ms", "error_message", "session_id", "topic_id", "producer_id", "producer_epoch", "brokers",
+# What differs between brokers and between requests.
+_VOLATILE = frozenset({"throttle_time_ms", "session_id", "topic_id", "producer_id", "producer_epoch", "brokers",
                        "cluster_id", "controller_id", "member_id", "transaction_start_time_ms"})  # fmt: skip
 
 
@@ -252,3 +252,10 @@ def normal(answer: Any) -> Any:
         text = answer.replace("missing-", "present-")
         return NEW if text.startswith(NEW) else text
     return answer
+
+
+def without_messages(answer: Any) -> Any:
+    """An answer of `normal` without its texts for people."""
+    if isinstance(answer, dict):
+        return {name: without_messages(value) for name, value in answer.items() if name != "error_message"}
+    return [without_messages(value) for value in answer] if isinstance(answer, list) else answer

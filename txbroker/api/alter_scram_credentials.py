@@ -128,5 +128,5 @@ def _changed(alterations: list[Alteration], before: Mapping[str, str]) -> dict[s
 
 
 def _result(user: str, error: BrokerError | None) -> AlterUserScramCredentialsResult:
-    code, message = (ErrorCode.NONE, "") if error is None else (error.code, error.message)
+    code, message = (ErrorCode.NONE, "") if error is None else (error.code, error.shown_message)
     return AlterUserScramCredentialsResult(user=user, error_code=code, error_message=message)

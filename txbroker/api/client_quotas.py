@@ -61,7 +61,7 @@ class DescribeClientQuotasHandler:
         self, request: DescribeClientQuotasRequest, context: RequestContext, error: BrokerError
     ) -> DescribeClientQuotasResponse:
         """The error of the request."""
-        return DescribeClientQuotasResponse(throttle_time_ms=0, error_code=error.code, error_message=error.message, entries=None)
+        return DescribeClientQuotasResponse(throttle_time_ms=0, error_code=error.code, error_message=error.shown_message, entries=None)
 
 
 class AlterClientQuotasHandler:

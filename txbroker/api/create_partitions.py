@@ -70,7 +70,8 @@ class CreatePartitionsHandler:
 
     def failed(self, request: CreatePartitionsRequest, context: RequestContext, error: BrokerError) -> CreatePartitionsResponse:
         """Every topic with the same error."""
-        results = [CreatePartitionsTopicResult(name=t.name, error_code=error.code, error_message=error.message) for t in request.topics]
+        code, message = error.code, error.shown_message
+        results = [CreatePartitionsTopicResult(name=t.name, error_code=code, error_message=message) for t in request.topics]
         return CreatePartitionsResponse(throttle_time_ms=0, results=results)
 
 

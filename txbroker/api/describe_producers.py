@@ -58,7 +58,10 @@ class DescribeProducersHandler:
         topics = [
             TopicResponse(
                 name=t.name,
-                partitions=[PartitionResponse(partition_index=i, error_code=error.code, active_producers=[]) for i in t.partition_indexes],
+                partitions=[
+                    PartitionResponse(partition_index=i, error_code=error.code, error_message=error.message, active_producers=[])
+                    for i in t.partition_indexes
+                ],
             )
             for t in request.topics
         ]

@@ -17,7 +17,7 @@ from txbroker.api.request_context import RequestContext
 from txbroker.api.resources import AclOperation, AclResource, Need, Rights
 from txbroker.api.topic_creation import TopicCreation
 from txbroker.cluster.image import ClusterImage
-from txbroker.errors import BrokerError, ErrorCode
+from txbroker.errors import DENIALS, BrokerError, ErrorCode
 from txbroker.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, coordinator_partition
 from txbroker.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from txbroker.wire.schema import Request
@@ -29,7 +29,6 @@ SEVERAL_KEYS_VERSION = 4
 
 _TOPICS = {GROUP: OFFSETS_TOPIC, TRANSACTION: TRANSACTIONS_TOPIC}
 _RESOURCES = {GROUP: AclResource.GROUP, TRANSACTION: AclResource.TRANSACTIONAL_ID}
-_DENIALS = {ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED}
 
 
 class FindCoordinatorHandler:
@@ -83,10 +82,10 @@ class FindCoordinatorHandler:
 
     def failed(self, request: FindCoordinatorRequest, context: RequestContext, error: BrokerError) -> FindCoordinatorResponse:
         """No coordinator. While the topic cannot be created, clients retry."""
-        code = error.code if error.code in _DENIALS else ErrorCode.COORDINATOR_NOT_AVAILABLE
+        code = error.code if error.code in DENIALS else ErrorCode.COORDINATOR_NOT_AVAILABLE
         if context.api_version >= SEVERAL_KEYS_VERSION:
             keys = request.coordinator_keys
-            return FindCoordinatorResponse(coordinators=[_no_coordinator(key, code, error.message) for key in keys])
+            return FindCoordinatorResponse(coordinators=[_no_coordinator(key, code, error.shown_message or "") for key in keys])
         return _single(_no_coordinator(request.key, code, error.message))
 
 

@@ -30,9 +30,6 @@ from txbroker.wire.topic_lists import TopicListTemplate
 ACKS_ALL = -1
 NUMBERS_VERSION = 5  # from here on the base offset, the append time and the log start offset are side by side
 RECORD_ERRORS_MAX = 1000  # in one response: a few compressed batches may have millions of records that are refused
-# Kafka gives no reason for these, and clients show the text of an answer that has one.
-_DENIALS = (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-
 # The result of one partition's append.
 Outcome: TypeAlias = "tuple[Partition, Appended] | BrokerError"
 
@@ -170,6 +167,6 @@ def failure(index: int, error: BrokerError, record_errors_max: int = 0) -> Parti
     """The answer for a partition whose append failed."""
     rejected = error.record_errors[:record_errors_max] if isinstance(error, RejectedRecords) else ()
     answer = success(index, -1, -1, -1)
-    answer.error_code, answer.error_message = error.code, None if error.code in _DENIALS else error.message
+    answer.error_code, answer.error_message = error.code, error.shown_message
     answer.record_errors = [BatchIndexAndErrorMessage(batch_index=r.batch_index, batch_index_error_message=r.message) for r in rejected]
     return answer

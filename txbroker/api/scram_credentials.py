@@ -56,9 +56,9 @@ class DescribeUserScramCredentialsHandler:
         self, request: DescribeUserScramCredentialsRequest, context: RequestContext, error: BrokerError
     ) -> DescribeUserScramCredentialsResponse:
         """The error of the request, and as in Kafka for each user, without its name."""
-        result = DescribeUserScramCredentialsResult(user="", error_code=error.code, error_message=error.message, credential_infos=[])
+        result = DescribeUserScramCredentialsResult(user="", error_code=error.code, error_message=error.shown_message, credential_infos=[])
         return DescribeUserScramCredentialsResponse(
-            throttle_time_ms=0, error_code=error.code, error_message=error.message, results=[result] * len(request.users or ())
+            throttle_time_ms=0, error_code=error.code, error_message=error.shown_message, results=[result] * len(request.users or ())
         )
 
 
