@@ -86,7 +86,7 @@ def test_transactional_records_need_the_id_and_its_right(
 
 
 class _DeniesAll:
-    allows_all = False
+    allows_all = records_use = False
 
     def __init__(self) -> None:
         self.denials: Counter[tuple[str, str]] = Counter()
