@@ -74,6 +74,11 @@ class TopicCreation:
 
         return self._ready(creations).addCallback(failures)
 
+    def automatic(self, name: str) -> None:
+        """Create a topic that this broker itself needs, if auto.create.topics.enable is true. A failure is logged."""
+        if self._enabled():
+            self._begin([name], UNLIMITED)
+
     def internal(self, name: str) -> Deferred[None]:
         """Create an internal topic; fails with BrokerError when it cannot be created, or has no leaders after WAIT_MS."""
         creations = self._begin([name], UNLIMITED)

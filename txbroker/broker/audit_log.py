@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import Deferred, succeed
 
@@ -16,20 +17,50 @@ from txbroker.security.audit_trail import AuditTrail, Kind, Subject
 from txbroker.security.principals import super_users
 from txbroker.security.sasl_exchange import Cause
 
+if TYPE_CHECKING:
+    from txbroker.broker.audit_topic import AuditTopic, Leaders
+
 KEY = "txbroker.audit.file"
+TOPIC_KEY = "txbroker.audit.topic"
 
 
 class AuditLog:
-    """`trail`: None without txbroker.audit.file."""
+    """`trail`: None without txbroker.audit.file and txbroker.audit.topic."""
 
     def __init__(self, config: BrokerConfig, environment: Environment, broker_id: int, inter_broker: str) -> None:
         """`inter_broker`: the listener on which brokers log in at each other."""
         self.trail: AuditTrail | None = None
         self.file: AuditFile | None = None
+        self.topic: AuditTopic | None = None
         self._broker_id = broker_id
-        path = config.optional_text(KEY)
-        if path is None:
+        path, topic = config.optional_text(KEY), config.optional_text(TOPIC_KEY)
+        if path is not None:
+            self._open_file(path, config, environment)
+        if topic is not None:
+            from txbroker.broker.audit_topic import AuditTopic  # imports a client's modules
+
+            self.topic = AuditTopic(topic, environment.reactor, environment.random.random, environment.now_ms, self._report)
+        if path is None and topic is None:
             return
+        excluded = super_users(config.optional_text("txbroker.audit.excluded.principals"))
+        user = own_user(config)
+        own = None if user is None else f"User:{user}"
+
+        def is_broker(client: Subject) -> bool:
+            return client.principal in excluded or (client.principal == own and client.listener == inter_broker)
+
+        self.trail = AuditTrail(
+            self._write,
+            [Kind(name) for name in config.list("txbroker.audit.events")],
+            environment.reactor,
+            environment.now_ms,
+            broker_id,
+            is_broker=is_broker,
+            use_period_s=config.int("txbroker.audit.use.period.ms") / 1000,
+            own_topic=topic,
+        )
+
+    def _open_file(self, path: str, config: BrokerConfig, environment: Environment) -> None:
         self._place = f"{config.static.place((KEY,))}{KEY} is {path}: "
         self._in_worker = environment.in_worker
         self.file = AuditFile(
@@ -41,22 +72,10 @@ class AuditLog:
             environment.monotonic_s,
             self._report,
         )
-        excluded = super_users(config.optional_text("txbroker.audit.excluded.principals"))
-        user = own_user(config)
-        own = None if user is None else f"User:{user}"
-
-        def is_broker(client: Subject) -> bool:
-            return client.principal in excluded or (client.principal == own and client.listener == inter_broker)
-
-        self.trail = AuditTrail(
-            self.file.write,
-            [Kind(name) for name in config.list("txbroker.audit.events")],
-            environment.reactor,
-            environment.now_ms,
-            broker_id,
-            is_broker=is_broker,
-            use_period_s=config.int("txbroker.audit.use.period.ms") / 1000,
-        )
+    @property
+    def dropped(self) -> int:
+        """How many lines are lost, in the file or in the topic."""
+        return sum(part.dropped for part in (self.file, self.topic) if part is not None)
 
     async def start(self) -> None:
         """Open the file; StartError."""
@@ -66,17 +85,40 @@ class AuditLog:
             except StorageError as error:
                 raise StartError(f"{self._place}{error}; correct the path, or its permissions") from error
 
-    def stop(self) -> Deferred[None]:
-        """Fires when all lines are written."""
-        if self.trail is None or self.file is None:
+    def open_topic(self, leaders: Callable[[str], Leaders]) -> None:
+        """Lines can be sent to the topic, if there is one, from now on: `leaders` makes the way to it."""
+        if self.topic is not None:
+            self.topic.open(leaders(self.topic.name))
+
+    def finish_topic(self) -> Deferred[None]:
+        """Fires when the topic has all lines, or after a few seconds. For a broker that still serves, but is about to stop."""
+        if self.topic is None:
             return succeed(None)
-        self.trail.stop()
-        return self.file.close()
+        if self.trail is not None:
+            self.trail.stop()
+        return self.topic.finish()
+
+    def close_topic(self) -> None:
+        """Send no more to the topic."""
+        if self.topic is not None:
+            self.topic.close()
+
+    def stop(self) -> Deferred[None]:
+        """Fires when all lines are written to the file."""
+        if self.trail is not None:
+            self.trail.stop()
+        return succeed(None) if self.file is None else self.file.close()
 
     def tls_refused(self, client: Any, reason: str) -> None:
         """A TLS handshake has failed. `reason`: as in the log."""
         if self.trail is not None:
             self.trail.login_failed(client, None, "TLS", "", Cause.TLS, reason)
+
+    def _write(self, line: bytes) -> None:
+        if self.file is not None:
+            self.file.write(line)
+        if self.topic is not None:
+            self.topic.write(line)
 
     def _report(self, count: int) -> bytes:
         return json.dumps({"broker": self._broker_id, "event": "dropped", "left_out": count}).encode() + b"\n"

@@ -56,6 +56,7 @@ from txbroker.transport.ports import SocketPorts
 if TYPE_CHECKING:
     from txbroker.broker.audit_log import AuditLog
     from txbroker.broker.sasl_listeners import SaslListeners
+    from txbroker.broker.topic_leaders import TopicLeaders
     from txbroker.metrics.sources import MetricSources
 
 log = logging.getLogger("txbroker.broker")
@@ -96,6 +97,7 @@ class Components:
         self._config = config
         self._identity = identity
         self._now_ms = environment.now_ms
+        self._inter_broker = inter_broker
         self._actions = actions
         self._controller: Controller | None = None
         broker_id, image = identity.broker_id, ClusterImage()
@@ -238,6 +240,15 @@ class Components:
         """Create those of these topics that do not exist; failures are logged."""
         if topics:
             _logged(first_topics.make(self.topic_admin, topics), "cannot create the topics of KAFKA_CREATE_TOPICS")
+
+    def audit_leaders(self, topic: str) -> TopicLeaders:
+        """The way of the audit log to its topic."""
+        from txbroker.broker.topic_leaders import TopicLeaders
+
+        return TopicLeaders(
+            topic, self._identity.broker_id, self.image, self._connections, self._inter_broker, self.replicas, self._purgatories.produce,
+            self._now_ms, self._topics.creation.automatic,
+        )  # fmt: skip
 
     def metric_sources(
         self,

@@ -58,15 +58,9 @@ class PartitionStateLog:
             batch = build(made, codec=self._codec, producer_id=producer.id, producer_epoch=producer.epoch, transactional=True)
         try:
             partition = self._replicas.get(self._topic, partition_index)
-            appended = partition.append(memoryview(bytearray(batch)), now_ms, all_in_sync=True, origin=Origin.COORDINATOR)
         except BrokerError as error:
             return fail(error)
-        if partition.acknowledged(appended.last_offset):
-            return succeed(None)
-        done: Deferred[None] = Deferred()
-        pending = PendingAppend(partition, partition.leadership, appended.last_offset)
-        self._purgatory.park(_Replicated(pending, done), [partition.topic_partition], self._timeout_ms, internal=True)
-        return done
+        return append_batch(partition, batch, now_ms, self._purgatory, self._timeout_ms, Origin.COORDINATOR)
 
     def committed(self, partition_index: int, end: int) -> Deferred[None]:
         """Wait for the high watermark. A new leader epoch of this leader changes nothing: its log stays as it is."""
@@ -88,6 +82,22 @@ class PartitionStateLog:
         except BrokerError as error:
             return fail(error)
         return self._in_worker(region.read).addErrback(_report, partition)
+
+
+def append_batch(
+    partition: Partition, batch: bytes, now_ms: int, purgatory: Purgatory, timeout_ms: int, origin: Origin
+) -> Deferred[None]:
+    """Append a batch of this broker's own with acks=all, however many clients wait in the purgatory. Fails with BrokerError."""
+    try:
+        appended = partition.append(memoryview(bytearray(batch)), now_ms, all_in_sync=True, origin=origin)
+    except BrokerError as error:
+        return fail(error)
+    if partition.acknowledged(appended.last_offset):
+        return succeed(None)
+    done: Deferred[None] = Deferred()
+    pending = PendingAppend(partition, partition.leadership, appended.last_offset)
+    purgatory.park(_Replicated(pending, done), [partition.topic_partition], timeout_ms, internal=True)
+    return done
 
 
 def _report(failure: Failure, partition: Partition) -> Failure:

@@ -242,6 +242,7 @@ class Broker:
         listening.bind(partial(sasl.connection, components.registry))
         self.bound = listening.bound
         self._on_stop("components", components.stop)
+        self._on_stop("the topic of the audit log", audit.close_topic)
         components.start()
         self._on_stop("moves between directories", directories.stop)
         directories.start()
@@ -251,6 +252,8 @@ class Broker:
         self._on_stop("listeners", lambda: Deferred.fromCoroutine(listening.close()))
         if is_clustered(config) and config.boolean("controlled.shutdown.enable"):
             self._on_stop("leadership", lambda: self._leave_cluster(components))
+        audit.open_topic(components.audit_leaders)
+        self._on_stop("lines of the audit log", audit.finish_topic)
         await keys_read
         listening.accept()
         if metrics is not None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from txbroker.config.checks import at_least, each_of, principals
+from txbroker.config.checks import at_least, each_of, principals, topic_name
 from txbroker.config.keys import Importance, Key, Type
 
 AUDIT_EVENTS = ("denial", "login", "login_failure", "change", "use")
 
 KEYS = (
     Key("txbroker.audit.file", Type.STRING, None, Importance.MEDIUM,
-        "File of the audit log, one JSON object a line; without it there is none. With --processes each process has its own file."),
+        "File of the audit log, one JSON object a line; without it and txbroker.audit.topic there is none. With --processes each process "
+        "has its own file."),
+    Key("txbroker.audit.topic", Type.STRING, None, Importance.MEDIUM,
+        "Topic of the audit log, with or without a file: one JSON object a record, with the principal as the key. The broker creates it if "
+        "auto.create.topics.enable is true.", topic_name),
     Key("txbroker.audit.file.max.bytes", Type.LONG, 104_857_600, Importance.LOW,
         "Size at which the file is renamed to FILE.1, and another one begun, in bytes.", at_least(1024)),
     Key("txbroker.audit.file.count", Type.INT, 10, Importance.LOW,

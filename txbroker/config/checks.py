@@ -10,6 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 from txbroker.config.zookeeper_address import FORM, parse_zookeeper_address
+from txbroker.errors import BrokerError
+from txbroker.names import INTERNAL_TOPICS, check_topic_name
 
 Check = Callable[[Any], str | None]
 
@@ -141,6 +143,15 @@ def principals(value: str) -> str | None:
     """Principals of the form Type:name, separated by semicolons."""
     valid = all(":" in user for user in value.split(";") if user.strip())
     return None if valid else "a list of Type:name, separated by semicolons, such as User:admin;User:CN=broker,O=example"
+
+
+def topic_name(value: str) -> str | None:
+    """A topic that is not an internal one."""
+    try:
+        check_topic_name(value)
+    except BrokerError as error:
+        return f"a topic: {error}"
+    return f"another topic than the internal one {value}" if value in INTERNAL_TOPICS else None
 
 
 def unsupported(allowed: str) -> Check:

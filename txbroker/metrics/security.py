@@ -23,11 +23,11 @@ def security(sources: MetricSources) -> Iterator[Piece]:
                              for (api, operation), count in sorted(sources.registry.authorizer.denials.items())]  # fmt: skip
     documentation = "Resources that the authorizer denied to a request, by API and operation; not those that a list leaves out"
     yield from counters("txbroker_denials", documentation, denials)
-    trail, file = sources.audit.trail, sources.audit.file
+    trail = sources.audit.trail
     lines: list[Sample] = [] if trail is None else [(labels(event=kind), trail.lines[kind]) for kind in Kind]
     yield from counters("txbroker_audit_lines", "Lines of the audit log, by event", lines)
     left_out: list[Sample] = [] if trail is None else [(labels(event=kind), trail.left_out[kind]) for kind in Kind]
     documentation = "Events without a line of their own in the audit log: repeated ones, which a line counts, and those beyond the limits"
     yield from counters("txbroker_audit_left_out", documentation, left_out)
-    documentation = "Lines of the audit log that are lost, because the file could not be written, or not as fast as they came"
-    yield from counter("txbroker_audit_lost", documentation, 0 if file is None else file.dropped)
+    documentation = "Lines of the audit log that are lost, because the file or the topic could not be written, or not as fast as they came"
+    yield from counter("txbroker_audit_lost", documentation, sources.audit.dropped)

@@ -66,7 +66,8 @@ class AuditTrail:
     """Makes lines of events. For use in the reactor's thread.
 
     `write` takes a line, and neither waits nor raises. `is_broker` says whether a session is one of brokers, whose logins and uses are not
-    recorded. `use_period_s`: how often a use that goes on is recorded. `api_name`: of an API key.
+    recorded. `use_period_s`: how often a use that goes on is recorded. `api_name`: of an API key. `own_topic`: the topic of the lines: that
+    a broker may not write them there is not recorded, which would make another line.
     """
 
     def __init__(
@@ -79,6 +80,7 @@ class AuditTrail:
         *,
         is_broker: Callable[[Subject], bool],
         use_period_s: float,
+        own_topic: str | None = None,
     ) -> None:
         self._write = write
         self._kinds = frozenset(kinds)
@@ -87,6 +89,7 @@ class AuditTrail:
         self._broker_id = broker_id
         self._is_broker = is_broker
         self._use_period_s = use_period_s
+        self._own_topic = own_topic
         self._seen: dict[Kind, dict[Hashable, _Repeated]] = {kind: {} for kind in Kind}
         self._not_seen: Counter[Kind] = Counter()
         self._used: set[tuple[str, str, int, str]] = set()
@@ -102,7 +105,7 @@ class AuditTrail:
         self, client: Subject, client_id: str | None, api: str, operation: AclOperation, resource: AclResource, name: str, rule: Rule
     ) -> None:
         """A client may not do what it requested."""
-        if Kind.DENIAL in self._kinds:
+        if Kind.DENIAL in self._kinds and not (name == self._own_topic and resource is AclResource.TOPIC and self._is_broker(client)):
             what = {"api": api, **_decision(operation, resource, name), "outcome": "denied", **_rule(rule)}
             key = client.principal, client.peer_host, api, operation, resource, name
             self._limited(Kind.DENIAL, key, {**_who(client, client_id), **what})
