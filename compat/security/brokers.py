@@ -23,7 +23,7 @@ from tests.support.sasl import MODULES, client_jaas, quoted
 from tests.support.server import HOST, free_port
 from tests.support.waiting import until
 from txbroker.client.blocking_connection import BlockingConnection
-from txbroker.client.client_errors import ConnectionFailed
+from txbroker.client.client_errors import LoginRefused
 from txbroker.client.client_machine import ClientSettings
 from txbroker.client.client_security import ClientSecurity
 
@@ -31,6 +31,7 @@ NAME = "localhost"  # of the broker, for clients
 TOPIC_NAME, GROUP_PREFIX = "secured", "group-"
 MECHANISMS = (cases.PLAIN, cases.SCRAM_256, cases.SCRAM_512)
 USERS = (cases.ALICE, cases.WRITE_MISSING, cases.READ_MISSING, cases.GROUP_MISSING)  # each knows cases.PASSWORD
+ADMIN = "admin"  # who may do everything, with PLAIN only
 _SCRAM = {cases.SCRAM_256: (1, "sha256"), cases.SCRAM_512: (2, "sha512")}
 _STANDARD = {"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"}
 _SALT, _ITERATIONS = b"salt of the users", 4096
@@ -71,7 +72,7 @@ class SecuredBroker:
         server.overrides |= {
             "listeners": ",".join(f"{name}://{address}" for name, address in listeners.items()),
             "listener.security.protocol.map": ",".join(f"{name}:{protocol}" for name, protocol in protocols.items()),
-            "super.users": "User:ANONYMOUS",  # the clients of TLS, and who makes users and rights
+            "super.users": f"User:ANONYMOUS;User:{ADMIN}",  # ANONYMOUS: the clients of TLS, and who makes users and rights
             "sasl.enabled.mechanisms": ",".join(MECHANISMS),
         }
         for name, issued in served.items():
@@ -82,7 +83,7 @@ class SecuredBroker:
             f"{mutual}.ssl.client.auth": "required", f"{mutual}.ssl.truststore.type": "PEM",
             f"{mutual}.ssl.truststore.location": str(authority.pem()),
         }  # fmt: skip
-        users = " ".join(f"user_{user}={quoted(cases.PASSWORD)}" for user in USERS)
+        users = " ".join(f"user_{user}={quoted(cases.PASSWORD)}" for user in (*USERS, ADMIN))
         for mechanism in MECHANISMS:
             given = f" {users}" if mechanism == cases.PLAIN else ""
             server.overrides[f"{login}.{mechanism.lower()}.sasl.jaas.config"] = f"{MODULES[mechanism]} required{given};"
@@ -98,19 +99,24 @@ class SecuredBroker:
             _set_password(self.server.address, mechanism)
         until(lambda: set(acls) <= listed_acls(self.server.address), "the rights exist")
         for mechanism in MECHANISMS:
-            until(partial(self._may_log_in, mechanism), f"the user can log in with {mechanism}")
+            until(partial(self.may_log_in, mechanism), f"the user can log in with {mechanism}")
 
-    def _may_log_in(self, mechanism: str) -> bool:
-        security = ClientSecurity.of({
-            "security.protocol": "SASL_SSL", "ssl.truststore.type": "PEM", "ssl.truststore.location": str(self.authorities[True]),
-            "sasl.mechanism": mechanism, "sasl.jaas.config": client_jaas(mechanism, cases.ALICE, cases.PASSWORD),
-        })  # fmt: skip
+    def may_log_in(self, mechanism: str, user: str = cases.ALICE) -> bool:
+        """Whether a user can log in now."""
         host, _, port = self.addresses[cases.LOGIN].rpartition(":")
+        security = ClientSecurity.of(self.java(mechanism, user))
         try:
             BlockingConnection(host, int(port), ClientSettings(security=security)).close()
-        except ConnectionFailed:
+        except LoginRefused:
             return False
         return True
+
+    def java(self, mechanism: str, user: str) -> dict[str, str]:
+        """The properties of a Java client."""
+        return {
+            "security.protocol": "SASL_SSL", "ssl.truststore.type": "PEM", "ssl.truststore.location": str(self.authorities[True]),
+            "sasl.mechanism": mechanism, "sasl.jaas.config": client_jaas(mechanism, user, cases.PASSWORD),
+        }  # fmt: skip
 
     def file_of(self, names: Sequence[str]) -> Path:
         """A file of cases for a driver, each with a group that no case had before."""
