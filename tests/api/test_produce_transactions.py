@@ -13,7 +13,7 @@ from txbroker.broker.transaction_coordinators import OWN as OWN_COORDINATOR
 from txbroker.broker.transaction_coordinators import TransactionCoordinators
 from txbroker.client.client_errors import Silent
 from txbroker.cluster.image import ClusterImage
-from txbroker.errors import ErrorCode
+from txbroker.errors import BrokerError, ErrorCode
 from txbroker.log.log_results import Origin
 from txbroker.transactions.verification import RETRY_MAX_S, RETRY_S
 from txbroker.wire import legacy
@@ -309,7 +309,8 @@ def test_verification_can_be_switched_off(leader: Leader) -> None:
 
 
 def test_what_needs_no_coordinator(leader: Leader) -> None:
-    assert leader.begin(0, transactional_id=None) == [{0: E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED}]
+    with pytest.raises(BrokerError, match="Transactional Id authorization failed"):
+        leader.begin(0, transactional_id=None)
     assert leader.begin(0, transactional=False) == [{0: E.NONE}]
     assert leader.begin(-1, producer_id=-1, epoch=-1) == [{0: E.INVALID_RECORD}]
     assert not leader.coordinator.requests

@@ -103,15 +103,17 @@ class ProduceHandler:
     def __call__(
         self, request: ProduceRequest, context: RequestContext
     ) -> ProduceResponse | Frame | Deferred[ProduceResponse] | None:
-        acks = request.acks
-        if acks not in (0, 1, ACKS_ALL):
+        acks, transactional_id, topics = request.acks, request.transactional_id, request.topic_data
+        is_valid = acks in (0, 1, ACKS_ALL)
+        if transactional_id is None and (len(topics) != 1 or len(topics[0].partition_data) != 1 or not is_valid):
+            _check_id(request)  # of a single partition below, where its batch is looked at
+        if not is_valid:
             return self._refused(request, BrokerError(ErrorCode.INVALID_REQUIRED_ACKS))
-        transactional_id = request.transactional_id
         now_ms = self._now_ms()
         all_in_sync = acks == ACKS_ALL
         done = acks != 0  # and may be answered
         outcomes: list[tuple[TopicProduceData, list[tuple[PartitionProduceData, Any]]]] = []
-        for topic in request.topic_data:
+        for topic in topics:
             tried: list[tuple[PartitionProduceData, _Tried]] = []
             outcomes.append((topic, tried))
             for data in topic.partition_data:
@@ -121,6 +123,8 @@ class ProduceHandler:
                     if partition.high_watermark <= appended.last_offset and not partition.acknowledged(appended.last_offset, all_in_sync):
                         done = False
                 except BrokerError as error:
+                    if transactional_id is None:
+                        _check_id(request)
                     outcome = self._count_failure(topic, data, error, context)
                     done = False
                 except Unverified as unverified:
@@ -289,10 +293,11 @@ class ProduceHandler:
         by_id = context.api_version >= TOPIC_ID_VERSION
         names = [self._replicas.topic_name(topic.topic_id) if by_id else topic.name for topic in request.topic_data]
         topics = Need(AclOperation.WRITE, AclResource.TOPIC, names, "topic_data", "responses")
-        if not any(_is_transactional(data.records) for topic in request.topic_data for data in topic.partition_data):
-            return (topics,)
         if request.transactional_id is None:
-            raise denial(AclResource.TRANSACTIONAL_ID)
+            _check_id(request)
+            return (topics,)
+        if not _is_transactional(request):
+            return (topics,)
         return Need(AclOperation.WRITE, AclResource.TRANSACTIONAL_ID, (request.transactional_id,)), topics
 
     def failed(self, request: ProduceRequest, context: RequestContext, error: BrokerError) -> ProduceResponse | None:
@@ -343,6 +348,25 @@ def _check_form(records: memoryview | None, version: int) -> None:
         raise BrokerError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce v{ZSTD_VERSION}, this is v{version}")
 
 
-def _is_transactional(records: Any) -> bool:
-    has_attributes = records is not None and len(records) > _ATTRIBUTES_POSITION and records[_MAGIC_POSITION] == _MAGIC
-    return has_attributes and bool(records[_ATTRIBUTES_POSITION] & _TRANSACTIONAL)
+def _check_id(request: ProduceRequest) -> None:
+    """The error of a request that has a transactional batch, but no transactional id: none of its batches is appended.
+
+    As in Kafka (KafkaApis.handleProduceRequest), also without an authorizer.
+    """
+    if _is_transactional(request):
+        raise denial(AclResource.TRANSACTIONAL_ID)
+
+
+def _is_transactional(request: ProduceRequest) -> bool:
+    """Whether a batch is transactional."""
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            records: Any = data.records
+            if (
+                records is not None
+                and len(records) > _ATTRIBUTES_POSITION
+                and records[_ATTRIBUTES_POSITION] & _TRANSACTIONAL
+                and records[_MAGIC_POSITION] == _MAGIC
+            ):
+                return True
+    return False
