@@ -58,6 +58,7 @@ _MAIN_CLASSES: Mapping[str, str | Mapping[str, str]] = {
     "kafka-server-start": "kafka.Kafka",
     "connect-mirror-maker": "org.apache.kafka.connect.mirror.MirrorMaker",
     "kafka-transactions": "org.apache.kafka.tools.TransactionsCommand",
+    "kafka-delegation-tokens": "org.apache.kafka.tools.DelegationTokenCommand",
     "kafka-acls": {KAFKA_OLD: "kafka.admin.AclCommand", KAFKA_NEW: "org.apache.kafka.tools.AclCommand"},
     "zookeeper-security-migration": "kafka.admin.ZkSecurityMigrator",
     "zookeeper-server-start": "org.apache.zookeeper.server.quorum.QuorumPeerMain",

@@ -130,8 +130,11 @@ class LoggedIn(RawConnection):
             self.close()
             raise
 
+    def _handshake(self, mechanism: str) -> None:
+        assert self.call(SaslHandshakeRequest(mechanism=mechanism), 1).error_code == 0
+
     def _log_in(self, sasl: Sasl) -> None:
-        assert self.call(SaslHandshakeRequest(mechanism=sasl.mechanism), 1).error_code == 0
+        self._handshake(sasl.mechanism)
         if sasl.mechanism == "PLAIN":
             self._message(f"\0{sasl.user}\0{sasl.password}")
             return

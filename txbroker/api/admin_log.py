@@ -13,6 +13,7 @@ from txbroker.config.broker_keys import BROKER_KEYS
 from txbroker.config.origins import HIDDEN
 from txbroker.names import TopicPartition, amount
 from txbroker.security.acl_model import AclBinding, AclResource
+from txbroker.security.token_nodes import Token
 from txbroker.wire.scram import HASHES
 
 log = logging.getLogger("txbroker.admin")
@@ -93,6 +94,13 @@ def super_user_changed(user: str, by: RequestContext) -> None:
     """The password of a principal that may do everything was set or removed."""
     log.warning("the password of User:%s, which is in super.users, was changed by %s", user[:TEXT_MAX], by.sender)
     _audit(by, "password of a super user changed", AclResource.USER.title, user, {"super_user": True})
+
+
+def token_changed(how: str, token: Token, by: RequestContext) -> None:
+    """A delegation token was created or removed, or ends at another time. Its password is not logged."""
+    log.info("delegation token %s of %s %s by %s", token.id, token.owner[:TEXT_MAX], how, by.sender)
+    details = {"owner": token.owner[:TEXT_MAX], "renewers": list(token.renewers[:LISTED_MAX]), "expires_ms": token.expires_ms}
+    _audit(by, f"delegation token {how}", AclResource.DELEGATION_TOKEN.title, token.id, details)
 
 
 class RecordedChange:

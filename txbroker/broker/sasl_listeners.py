@@ -20,7 +20,7 @@ from txbroker.security.failed_logins import FailedLogins
 from txbroker.security.sasl_exchange import Exchange
 from txbroker.security.sasl_login import SaslServer
 from txbroker.security.sasl_plain import PlainExchange, plain_users
-from txbroker.security.scram import ScramExchange
+from txbroker.security.scram import FindToken, ScramExchange
 from txbroker.security.scram_credentials import ScramCredentials
 from txbroker.security.shared_secret import shared_secret
 from txbroker.wire.scram import HASHES
@@ -39,6 +39,7 @@ class SaslListeners:
         self._oauth: OauthTokens | None = None
         self._random_bytes = environment.random_bytes
         self._secret = b""  # of the cluster: `read_secret`
+        self.find_token: FindToken | None = None  # if this broker has delegation tokens
         self.credentials = ScramCredentials()
         self.failures = FailedLogins(environment.reactor)
         self.servers = {
@@ -105,4 +106,4 @@ class SaslListeners:
 
     def _scram(self, mechanism: str) -> ScramExchange:
         nonce = base64.urlsafe_b64encode(self._random_bytes(NONCE_BYTES)).decode()
-        return ScramExchange(mechanism, partial(self.credentials.find, mechanism), nonce, self._secret)
+        return ScramExchange(mechanism, partial(self.credentials.find, mechanism), nonce, self._secret, self.find_token)

@@ -29,6 +29,7 @@ from txbroker.broker.membership import Membership
 from txbroker.broker.sasl_listeners import SaslListeners
 from txbroker.broker.status import Phase, Status
 from txbroker.broker.tls_listeners import TlsListeners
+from txbroker.broker.token_service import TokenService
 from txbroker.broker.users_file import UsersFile
 from txbroker.client_quotas.quotas import ClientQuotas
 from txbroker.cluster import node_paths
@@ -213,8 +214,12 @@ class Broker:
         access = Access(environment, config, tree, audit.trail)
         self._on_stop("ACLs", access.stop)
         await access.start()
+        tokens = TokenService(environment, config, tree)
+        self._on_stop("delegation tokens", tokens.stop)
+        await self._interruptible(tokens.start())
+        sasl.find_token = tokens.find
         if isinstance(tree, SessionTree):
-            tree.on_renewed(lambda session: self._session_renewed(session, configs, access))
+            tree.on_renewed(lambda session: self._session_renewed(session, configs, access, tokens))
         await self._load_logs(directories, configs, tree)
 
         components = Components(
@@ -233,6 +238,7 @@ class Broker:
             self._fail,
         )
         self.components = components
+        tokens.serve(components.registry, lambda: components.image.controller_id == identity.broker_id)
         self._status.problems = lambda: [*directories.problems(), *components.replicas.refusals()]
         dynamic.wire(
             directories.reconfigure, lambda: {partition.topic_partition.topic for partition in components.replicas}, listening.reconfigure
@@ -355,9 +361,10 @@ class Broker:
         self._failed = True
         self._fatal(why)
 
-    async def _session_renewed(self, session: Tree, configs: ConfigWatcher, access: Access) -> None:
+    async def _session_renewed(self, session: Tree, configs: ConfigWatcher, access: Access, tokens: TokenService) -> None:
         configs.renew()
         access.renew()
+        tokens.renew()
         if self._membership is not None:
             try:
                 await self._membership.renew(session)

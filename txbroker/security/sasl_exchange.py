@@ -44,6 +44,7 @@ class Exchange(ABC):
 
     `user`: whom the client claims to be, and is once `is_complete`; empty as long as it has not said so. `lifetime_ms`: how long the
     credential is still valid then; None: for ever. `refused`: why the last message was, if the client may send another one; else empty.
+    `by_token`: the credential is a delegation token.
     """
 
     def __init__(self) -> None:
@@ -51,6 +52,7 @@ class Exchange(ABC):
         self.is_complete = False
         self.lifetime_ms: int | None = None
         self.refused = ""
+        self.by_token = False
 
     @abstractmethod
     def respond(self, message: bytes) -> bytes:

@@ -89,6 +89,11 @@ class SaslLogin:
         return "" if self._exchange is None else self._exchange.user
 
     @property
+    def by_token(self) -> bool:
+        """Whether the client has logged in with a delegation token."""
+        return self._exchange is not None and self._exchange.by_token
+
+    @property
     def refused(self) -> str:
         """Why the last message was refused, if the login goes on; else empty."""
         return self._exchange.refused if self._exchange is not None and self.turn is Turn.MESSAGE and self.failed is None else ""

@@ -76,14 +76,33 @@ class ScramCredential(NamedTuple):
         return f"salt={salt},stored_key={stored},server_key={server},iterations={self.iterations}"
 
 
+class TokenLogin(NamedTuple):
+    """A delegation token by which a client logs in, as the user `owner`. `lifetime_ms`: until it ends; negative after that."""
+
+    credential: ScramCredential
+    owner: str
+    lifetime_ms: int
+
+
+# Of a mechanism: returns the login of a token by its id and the salt to use; None if there is no such token.
+FindToken = Callable[[str, str, bytes], TokenLogin | None]
+
+
 class ScramExchange(Exchange):
     """One login.
 
     `find` returns the credential of a user, None if there is none. `nonce`: new random text. `secret`: what the salts of missing users
-    are made of.
+    and of tokens are made of. `find_token`: None if this broker has no delegation tokens.
     """
 
-    def __init__(self, mechanism: str, find: Callable[[str], ScramCredential | None], nonce: str, secret: bytes) -> None:
+    def __init__(
+        self,
+        mechanism: str,
+        find: Callable[[str], ScramCredential | None],
+        nonce: str,
+        secret: bytes,
+        find_token: FindToken | None = None,
+    ) -> None:
         super().__init__()
         self._hash = HASHES[mechanism]
         self._mechanism = mechanism
@@ -91,6 +110,8 @@ class ScramExchange(Exchange):
         self._nonce = nonce
         self._client_nonce = ""
         self._secret = secret
+        self._find_token = find_token
+        self._token: TokenLogin | None = None
         self._credential: ScramCredential | None = None
         self._why_not = ""  # why the proof cannot be right
         self._cause = Cause.WRONG_PASSWORD
@@ -106,11 +127,11 @@ class ScramExchange(Exchange):
         if message is None:
             raise LoginFailed("the first message is malformed")
         self.user = plain_name(message["name"])
-        if _TOKEN.search(message["extensions"]):
-            raise LoginFailed("the client uses a delegation token, which this broker does not have")
-        found = self._find(self.user)
+        by_token = _TOKEN.search(message["extensions"]) is not None
+        found = self._credential_of_token() if by_token else self._find(self.user)
         if found is None:
-            self._why_not, self._cause = f"no such user for {self._mechanism}", Cause.UNKNOWN_USER
+            self._why_not = "no such delegation token" if by_token else f"no such user for {self._mechanism}"
+            self._cause = Cause.TOKEN if by_token else Cause.UNKNOWN_USER
         elif found.iterations < ITERATIONS_MIN:
             self._why_not = f"the credential has {found.iterations} iterations, and {ITERATIONS_MIN} is the minimum: set the password again"
             self._cause = Cause.INVALID
@@ -127,6 +148,14 @@ class ScramExchange(Exchange):
         answer = f"r={self._nonce},s={base64.b64encode(credential.salt).decode()},i={credential.iterations}"
         self._signed = f"{message['bare']},{answer}"
         return answer
+
+    def _credential_of_token(self) -> ScramCredential | None:
+        """With the salt that a missing token has, so that the answer does not show which tokens exist."""
+        if self._find_token is None:
+            raise LoginFailed("the client uses a delegation token, for which delegation.token.secret.key must be set", cause=Cause.TOKEN)
+        salt = fake_credential(self._secret, self._mechanism, self.user).salt
+        self._token = self._find_token(self._mechanism, self.user, salt)
+        return None if self._token is None else self._token.credential
 
     def _final(self, text: str, credential: ScramCredential) -> str:
         message = _FINAL.fullmatch(text)
@@ -148,6 +177,8 @@ class ScramExchange(Exchange):
         is_right = hmac.compare_digest(scram.stored_key(self._hash, scram.exclusive_or(proof, expected)), credential.stored_key)
         if self._why_not or not is_right:
             raise LoginFailed(self._why_not or "wrong password", cause=self._cause)
+        if self._token is not None:
+            self.user, self.lifetime_ms, self.by_token = self._token.owner, self._token.lifetime_ms, True
         self.is_complete = True
         return f"v={base64.b64encode(scram.signature(self._hash, credential.server_key, signed)).decode()}"
 

@@ -110,7 +110,7 @@ def _clients(zookeeper: ZooKeeper, on_progress: OnProgress) -> dict[str, bytes |
 def _notes(zookeeper: ZooKeeper, assignments: dict[str, TopicAssignment]) -> Iterator[str]:
     tokens = zookeeper.children(_TOKENS)
     if tokens:
-        yield f"{amount(len(tokens), 'delegation token')} cannot be imported: txbroker does not support delegation tokens"
+        yield f"{amount(len(tokens), 'delegation token')} cannot be imported: their clients must create new ones"
     consumers = [name for name in zookeeper.children("/consumers") if zookeeper.children(f"/consumers/{name}/offsets")]
     if consumers:
         yield f"offsets that {counted(consumers, 'group')} of old consumers committed to ZooKeeper are not imported"
