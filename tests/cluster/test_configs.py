@@ -356,3 +356,31 @@ def test_the_configurations_of_topics_that_cannot_be_read_are_named(harness: Con
     monkeypatch.setattr(watcher._tree, "get", lambda path: fail(Refused(path)) if path.endswith("/other") else get(path))
     refused = harness.result(watcher.load_topics(["other", "t"]))
     assert refused.keys() == {"other"} and watcher.topic("t") == {"a": "1"}
+
+
+def test_the_configurations_of_many_users_are_read_at_the_same_time(harness: ConfigHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the start, and again in the next session."""
+    users = [Entity("users", f"user-{number}") for number in range(50)]
+    for user in users:
+        harness.set(user, producer_byte_rate="1")
+    tree = harness.trees.session()
+    get, counts = tree.get, {"waiting": 0, "most": 0}
+
+    def counted(path: str, **options: Any) -> Deferred[Any]:
+        def answered(result: T) -> T:
+            counts["waiting"] -= 1
+            return result
+
+        counts["waiting"] += 1
+        counts["most"] = max(counts["most"], counts["waiting"])
+        return get(path, **options).addBoth(answered)
+
+    monkeypatch.setattr(tree, "get", counted)
+    watcher = harness.watcher_on(tree, 1, lambda entity, properties: harness.received.append((entity, dict(properties))))
+    for begin in (lambda: harness.result(watcher.start()), watcher.renew):
+        harness.received.clear()
+        counts["most"] = 0
+        begin()
+        harness.turns.run()
+        assert counts["most"] >= len(users)
+        assert {entity for entity, properties in harness.received if properties == {"producer_byte_rate": "1"}} == set(users)

@@ -219,8 +219,8 @@ class ConfigWatcher:
     async def _start(self) -> None:
         await self._changes.list(self._changed)
         self._changes.unread.clear()  # these changes are part of the configurations read next
-        for entity in (*self._own, *await client_entities(self._tree)):
-            await self._notify(entity)
+        entities = *self._own, *await client_entities(self._tree)
+        await together([Deferred.fromCoroutine(self._notify(entity)) for entity in entities])
 
     async def _load_topics(self, names: list[str]) -> dict[str, Refused]:
         if not names:
@@ -268,8 +268,8 @@ class ConfigWatcher:
             self._changes.unread.clear()
             self._read_all = False
             self._report_due |= bool(entities)
-            for entity in sorted(entity for entity in entities if entity is not None):
-                await self._notify_or_repeat(entity)
+            known = sorted(entity for entity in entities if entity is not None)
+            await together([Deferred.fromCoroutine(self._notify_or_repeat(entity)) for entity in known])
             if self._report_due:
                 self._changes_read()
                 self._report_due = False
