@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import struct
 from collections.abc import Callable
 from typing import Any
@@ -19,6 +20,7 @@ from txbroker.api.request_context import RequestContext, Session
 from txbroker.connection.protocol import Connection
 from txbroker.connection.response_order import IN_FLIGHT_MAX
 from txbroker.errors import BrokerError, ErrorCode, ProtocolError
+from txbroker.repeated_lines import RepeatedLines
 from txbroker.transport import other_protocols
 from txbroker.wire.codec import decode, encode_bytes
 from txbroker.wire.headers import request_prefix
@@ -691,3 +693,23 @@ def test_operations_are_cancelled_when_the_connection_is_lost(caplog: pytest.Log
     assert peer.transport.flushes == 0
     assert peer.connection.in_flight == 0
     assert peer.connection.full
+
+
+def test_the_log_has_a_line_a_minute_for_each_address_and_reason(caplog: pytest.LogCaptureFixture) -> None:
+    now_s = 0.0
+    registry = Registry(lines=RepeatedLines(lambda: now_s))
+
+    def refused(size: int = 2000) -> list[str]:
+        connection = Connection(registry)
+        connection.makeConnection(Transport())
+        caplog.clear()
+        connection.bad_size(size, 1000)
+        return [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+
+    line = "closing the connection of 10.0.0.9:5000: a request of 2000 bytes (socket.request.max.bytes is 1000)"
+    assert refused() == [line]
+    assert refused() == refused() == []
+    assert len(refused(-5)) == 1, "another reason"
+    now_s = 60.0
+    assert refused() == [f"{line} (2 connections more since the last such line)"]
+    assert registry.closed == {"request_too_large": 4, "request_too_small": 1}

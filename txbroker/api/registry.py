@@ -43,6 +43,7 @@ from txbroker.api.request_counts import SAMPLED_ONE_IN, Clock, Errors, ErrorTall
 from txbroker.api.unsupported_features import UnsupportedFeatures
 from txbroker.client_quotas.quotas import ClientQuotas
 from txbroker.errors import BrokerError, ProtocolError
+from txbroker.repeated_lines import RepeatedLines
 from txbroker.security.audit_trail import AuditTrail
 from txbroker.wire.codec import decoder, encoder
 from txbroker.wire.headers import request_header_version, response_header_version
@@ -151,9 +152,12 @@ class Registry:
         quotas: ClientQuotas | None = None,
         authorizer: Authorizer | None = None,
         audit: AuditTrail | None = None,
+        lines: RepeatedLines | None = None,
     ) -> None:
         """`clock` returns monotonic seconds, to time some requests; without it none is timed. `quotas`: of clients, if there can be any.
-        `authorizer`: without one every client may do everything. `audit`: if there is an audit log."""
+        `authorizer`: without one every client may do everything. `audit`: if there is an audit log.
+
+        `lines`: limits the lines of the log about connections that are closed; without it each has one."""
         self.quotas = quotas
         self.audit = audit
         if audit is not None:
@@ -165,11 +169,22 @@ class Registry:
         self._tallies: dict[int, Callable[[Any], None] | None] = {}
         self.errors: dict[int, Errors] = {}
         self.closed: Counter[str] = Counter()
+        self._lines = lines
         self.unsupported = UnsupportedFeatures()
         self.routes: dict[int, Route] = _Routes(self._resolve)
         """The hot look-up: `routes[route_key(api_key, api_version)]`. Raises ProtocolError (UnsupportedVersion) instead of KeyError."""
         for handler in handlers:
             self.register(handler)
+
+    def connection_closed(self, peer_host: str, reason: str, is_logged: bool) -> int | None:
+        """Count it. For each address and reason the log has a line once a minute: returns how often it was left out since the last one.
+
+        None: leave it out, also if what led to it is in the log already (`is_logged`).
+        """
+        self.closed[reason] += 1
+        if is_logged:
+            return None
+        return 0 if self._lines is None else self._lines.left_out((peer_host, reason))
 
     def register(self, handler: Handler) -> None:
         """Add a handler. ValueError when its key is taken, or its range leaves the schema's."""

@@ -66,6 +66,7 @@ from txbroker.errors import BrokerError, ErrorCode
 from txbroker.groups.coordinator import GroupCoordinator
 from txbroker.log.directories import LogDirectories
 from txbroker.purgatory import Purgatory
+from txbroker.repeated_lines import RepeatedLines
 from txbroker.security.acl_store import AclStore
 from txbroker.security.audit_trail import AuditTrail
 from txbroker.security.principals import super_users
@@ -115,7 +116,7 @@ class HandlerDependencies:
 def build_registry(parts: HandlerDependencies, clock: Callable[[], float] | None) -> Registry:
     """All request handlers; ApiVersions advertises what is registered here. `clock`: monotonic seconds, to measure request times."""
     p = parts
-    registry = Registry(clock=clock, quotas=p.quotas, authorizer=p.authorizer, audit=p.audit)
+    registry = Registry(clock=clock, quotas=p.quotas, authorizer=p.authorizer, audit=p.audit, lines=RepeatedLines(p.monotonic_s))
     resources = ConfigResources(p.broker_id, p.image)
     leaders = CurrentLeaders(p.replicas, p.image, p.endpoints)
     operations = TopicOperations(p.image, p.replicas, p.maintenance, p.reread_topic)

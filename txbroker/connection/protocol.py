@@ -20,6 +20,7 @@ from txbroker.connection.admission import Admission, Begun
 from txbroker.connection.response_order import Slot
 from txbroker.connection.states import ANONYMOUS_STATES, RequestKind, State, States, expected, request_kind
 from txbroker.errors import BrokerError, ErrorCode, ProtocolError
+from txbroker.names import amount
 from txbroker.security.principals import ANONYMOUS
 from txbroker.transport import other_protocols
 from txbroker.transport.interfaces import FrameTransport
@@ -251,8 +252,10 @@ class Connection(Admission):
     def _close(self, reason: str, why: str, slot: Slot | None = None, *, is_logged: bool = False) -> None:
         """Close the connection. `reason` is counted, `why` is logged, unless the log has it already."""
         if not self._is_ending:
-            self._registry.closed[reason] += 1
-            log.log(logging.DEBUG if is_logged else logging.WARNING, "closing the connection of %s: %s", self._who(), why)
+            left_out = self._registry.connection_closed(self._session.peer_host, reason, is_logged)
+            level = logging.DEBUG if left_out is None else logging.WARNING
+            more = f" ({amount(left_out, 'connection')} more since the last such line)" if left_out else ""
+            log.log(level, "closing the connection of %s: %s%s", self._who(), why, more)
         self._end(slot)
 
     def _who(self) -> str:
