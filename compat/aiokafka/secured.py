@@ -7,10 +7,20 @@ import ssl
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.abc import AbstractTokenProvider
 from aiokafka.errors import KafkaConnectionError
 
 from compat.security.cases import PATIENCE_S, Secured
 from compat.security.logged import Logged
+
+
+class _Token(AbstractTokenProvider):  # type: ignore[misc]
+    def __init__(self, token: str) -> None:
+        self._token = token
+
+    async def token(self) -> str:
+        """Always the same."""
+        return self._token
 
 
 def exchange(case: Secured) -> None:
@@ -35,6 +45,8 @@ def _settings(case: Secured) -> dict[str, Any]:
     if case.certificate:
         context.load_cert_chain(case.certificate, case.key)
     settings: dict[str, Any] = {"bootstrap_servers": case.address, "security_protocol": case.protocol, "ssl_context": context}
-    if case.mechanism:
+    if case.token:
+        settings |= {"sasl_mechanism": case.mechanism, "sasl_oauth_token_provider": _Token(case.token)}
+    elif case.mechanism:
         settings |= {"sasl_mechanism": case.mechanism, "sasl_plain_username": case.user, "sasl_plain_password": case.password}
     return settings

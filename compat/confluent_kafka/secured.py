@@ -10,6 +10,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 
 from compat.security.cases import PATIENCE_S, Secured
 
+_VALID_S = 3600  # of a token
+
 
 def exchange(case: Secured) -> None:
     """Produce a record, and consume one. librdkafka tries again for ever, so that the first error that it reports counts."""
@@ -56,6 +58,8 @@ def _settings(case: Secured) -> dict[str, Any]:
     settings: dict[str, Any] = {"bootstrap.servers": case.address, "security.protocol": case.protocol, "ssl.ca.location": case.ca}
     if case.certificate:
         settings |= {"ssl.certificate.location": case.certificate, "ssl.key.location": case.key}
-    if case.mechanism:
+    if case.token:
+        settings |= {"sasl.mechanism": case.mechanism, "oauth_cb": lambda _: (case.token, time.time() + _VALID_S)}
+    elif case.mechanism:
         settings |= {"sasl.mechanism": case.mechanism, "sasl.username": case.user, "sasl.password": case.password}
     return settings

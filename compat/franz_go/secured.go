@@ -8,6 +8,7 @@ import (
 	"compat/driving"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/sasl/oauth"
 	"github.com/twmb/franz-go/pkg/sasl/plain"
 	"github.com/twmb/franz-go/pkg/sasl/scram"
 )
@@ -59,6 +60,8 @@ func secured(one driving.Secured) ([]kgo.Opt, error) {
 		options = append(options, kgo.SASL(plain.Auth{User: one.User, Pass: one.Password}.AsMechanism()))
 	case "SCRAM-SHA-256":
 		options = append(options, kgo.SASL(login.AsSha256Mechanism()))
+	case "OAUTHBEARER":
+		options = append(options, kgo.SASL(oauth.Auth{Token: one.Token}.AsMechanism()))
 	case "SCRAM-SHA-512":
 		options = append(options, kgo.SASL(login.AsSha512Mechanism()))
 	}

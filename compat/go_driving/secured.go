@@ -15,7 +15,7 @@ const securedPatience = 30 * time.Second // for a case
 
 // Secured is a case on a secured listener: compat/security/cases.py has its fields. Those that are not needed are empty.
 type Secured struct {
-	Name, Address, Topic, Group, Mechanism, User, Password, CA, Certificate, Key string
+	Name, Address, Topic, Group, Mechanism, User, Password, CA, Certificate, Key, Token string
 }
 
 // TLS is the configuration of TLS, without the name of the broker.

@@ -67,5 +67,8 @@ func mechanism(one driving.Secured) (sasl.Mechanism, error) {
 	case "SCRAM-SHA-512":
 		return scram.Mechanism(scram.SHA512, one.User, one.Password)
 	}
+	if one.Mechanism != "" {
+		return nil, driving.Lacks("it has no " + one.Mechanism)
+	}
 	return nil, nil
 }

@@ -6,6 +6,7 @@ from typing import Any
 
 from kafka import KafkaConsumer, KafkaProducer
 from kafka.errors import KafkaTimeoutError
+from kafka.net.sasl.oauth import AbstractTokenProvider
 
 from compat.security.cases import PATIENCE_S, Secured
 from compat.security.logged import Logged
@@ -13,6 +14,16 @@ from compat.security.logged import Logged
 _SOON_MS = 1500
 _BACKOFF = {"reconnect_backoff_ms": 20, "reconnect_backoff_max_ms": 20}
 _REASON = "Connection lost: "  # in the log
+
+
+class _Token(AbstractTokenProvider):  # type: ignore[misc]
+    def __init__(self, token: str) -> None:
+        self._token = token
+        super().__init__()
+
+    def token(self) -> str:
+        """Always the same."""
+        return self._token
 
 
 def exchange(case: Secured) -> None:
@@ -46,9 +57,11 @@ def _producer(settings: dict[str, Any]) -> KafkaProducer:
 
 
 def _settings(case: Secured) -> dict[str, Any]:
-    settings = {"bootstrap_servers": case.address, "security_protocol": case.protocol, "ssl_cafile": case.ca}
+    settings: dict[str, Any] = {"bootstrap_servers": case.address, "security_protocol": case.protocol, "ssl_cafile": case.ca}
     if case.certificate:
         settings |= {"ssl_certfile": case.certificate, "ssl_keyfile": case.key}
-    if case.mechanism:
+    if case.token:
+        settings |= {"sasl_mechanism": case.mechanism, "sasl_oauth_token_provider": _Token(case.token)}
+    elif case.mechanism:
         settings |= {"sasl_mechanism": case.mechanism, "sasl_plain_username": case.user, "sasl_plain_password": case.password}
     return settings

@@ -11,8 +11,9 @@ const { Kafka, logLevel } = require('kafkajs')
 const ONCE = { retries: 0, restartOnFailure: async () => false }
 
 async function exchange(one) {
-  const { address, topic, group, mechanism, user, password } = one
-  const login = mechanism && { mechanism: mechanism.toLowerCase(), username: user, password }
+  const { address, topic, group, mechanism, user, password, token } = one
+  const proof = token ? { oauthBearerProvider: async () => ({ value: token }) } : { username: user, password }
+  const login = mechanism && { mechanism: mechanism.toLowerCase(), ...proof }
   const kafka = new Kafka({ clientId: 'secured', brokers: [address], ssl: tlsOf(one), sasl: login || undefined, retry: ONCE, logLevel: logLevel.NOTHING })
   const producer = kafka.producer({ retry: ONCE })
   try {

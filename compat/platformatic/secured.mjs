@@ -6,9 +6,10 @@ import { kafka } from './client.mjs'
 const { Consumer, Producer, stringDeserializers, stringSerializers } = kafka
 
 async function exchange(one) {
-  const { address, topic, group, mechanism, user, password } = one
+  const { address, topic, group, mechanism, user, password, token } = one
+  const proof = token ? { token } : { username: user, password }
   const options = {
-    clientId: 'secured', bootstrapBrokers: [address], tls: tlsOf(one), sasl: mechanism ? { mechanism, username: user, password } : undefined, retries: 0,
+    clientId: 'secured', bootstrapBrokers: [address], tls: tlsOf(one), sasl: mechanism ? { mechanism, ...proof } : undefined, retries: 0,
   }
   const producer = new Producer({ ...options, serializers: stringSerializers })
   try {

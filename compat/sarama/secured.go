@@ -85,12 +85,23 @@ func securedConfig(one driving.Secured) (*sarama.Config, error) {
 	made.Net.SASL.Enable = true
 	made.Net.SASL.Mechanism = sarama.SASLMechanism(one.Mechanism)
 	made.Net.SASL.User, made.Net.SASL.Password = one.User, one.Password
+	if one.Token != "" {
+		made.Net.SASL.TokenProvider = token(one.Token)
+		return made, nil
+	}
 	hash := scram.HashGeneratorFcn(sha512.New)
 	if one.Mechanism == sarama.SASLTypeSCRAMSHA256 {
 		hash = sha256.New
 	}
 	made.Net.SASL.SCRAMClientGeneratorFunc = func() sarama.SCRAMClient { return &scramClient{hash: hash} }
 	return made, nil
+}
+
+// token is always the same.
+type token string
+
+func (t token) Token() (*sarama.AccessToken, error) {
+	return &sarama.AccessToken{Token: string(t)}, nil
 }
 
 // scramClient is what sarama leaves to the application, as in its examples.

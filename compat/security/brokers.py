@@ -17,6 +17,8 @@ from compat.security.cases import CASES, Case, Secured
 from tests.support.acls import ALLOW, AUTHORIZER, GROUP, LITERAL, PREFIXED, READ, TOPIC, WRITE, Acl, create_acls, listed_acls
 from tests.support.certificates import Authority, Issued
 from tests.support.kafka import KafkaProcess
+from tests.support.oauth import MODULE as OAUTH_MODULE
+from tests.support.oauth import VALIDATOR, SigningKey, allowed, jwks
 from tests.support.raw import RawConnection
 from tests.support.raw_admin import create_topic, find_coordinator
 from tests.support.sasl import MODULES, client_jaas, quoted
@@ -55,6 +57,7 @@ class SecuredBroker:
         self.addresses = {listener: f"{NAME}:{free_port()}" for listener in served}
         self.server = BROKERS[kind](folder / "broker")
         self._numbers = itertools.count()
+        self._tokens = {cases.PASSWORD: SigningKey("key"), cases.WRONG_PASSWORD: SigningKey("key")}
         self._configure(served, authority)
 
     def _configure(self, served: dict[str, Issued], authority: Authority) -> None:
@@ -73,7 +76,7 @@ class SecuredBroker:
             "listeners": ",".join(f"{name}://{address}" for name, address in listeners.items()),
             "listener.security.protocol.map": ",".join(f"{name}:{protocol}" for name, protocol in protocols.items()),
             "super.users": f"User:ANONYMOUS;User:{ADMIN}",  # ANONYMOUS: the clients of TLS, and who makes users and rights
-            "sasl.enabled.mechanisms": ",".join(MECHANISMS),
+            "sasl.enabled.mechanisms": ",".join((*MECHANISMS, cases.OAUTH)),
         }
         for name, issued in served.items():
             prefix = f"listener.name.{name.lower()}"
@@ -83,10 +86,21 @@ class SecuredBroker:
             f"{mutual}.ssl.client.auth": "required", f"{mutual}.ssl.truststore.type": "PEM",
             f"{mutual}.ssl.truststore.location": str(authority.pem()),
         }  # fmt: skip
+        self._configure_tokens(f"{login}.{cases.OAUTH.lower()}.sasl")
         users = " ".join(f"user_{user}={quoted(cases.PASSWORD)}" for user in (*USERS, ADMIN))
         for mechanism in MECHANISMS:
             given = f" {users}" if mechanism == cases.PLAIN else ""
             server.overrides[f"{login}.{mechanism.lower()}.sasl.jaas.config"] = f"{MODULES[mechanism]} required{given};"
+
+    def _configure_tokens(self, prefix: str) -> None:
+        keys = self.folder / "keys.json"
+        keys.write_bytes(jwks(self._tokens[cases.PASSWORD]))
+        self.server.overrides |= {
+            f"{prefix}.jaas.config": f"{OAUTH_MODULE} required;", f"{prefix}.server.callback.handler.class": VALIDATOR,
+            f"{prefix}.oauthbearer.jwks.endpoint.url": keys.as_uri(),
+        }  # fmt: skip
+        if isinstance(self.server, KafkaProcess):
+            self.server.java_options = (*self.server.java_options, allowed(keys.as_uri()))
 
     def start(self) -> None:
         """Also make the users, their rights and the topic."""
@@ -126,10 +140,13 @@ class SecuredBroker:
 
     def _secured(self, name: str, case: Case) -> Secured:
         own = self.own.get(case.certificate)
+        by_token = case.mechanism == cases.OAUTH
+        by_password = bool(case.mechanism) and not by_token
         return Secured(
             name, self.addresses[case.listener], TOPIC_NAME, f"{GROUP_PREFIX}{next(self._numbers)}", case.mechanism,
-            case.user if case.mechanism else "", case.password if case.mechanism else "", str(self.authorities[case.trusts]),
+            case.user if by_password else "", case.password if by_password else "", str(self.authorities[case.trusts]),
             str(own.chain_file()) if own else "", str(own.key_file()) if own else "",
+            self._tokens[case.password].token(case.user) if by_token else "",
         )  # fmt: skip
 
     def close(self) -> None:

@@ -13,8 +13,8 @@ FILE_VARIABLE = "COMPAT_SECURITY"  # the environment variable that names the fil
 TLS, MUTUAL, EXPIRED, FUTURE, OTHER_NAME, LOGIN = "TLS", "MUTUAL", "EXPIRED", "FUTURE", "OTHER_NAME", "LOGIN"
 OWN, FOREIGN, OLD = "client", "foreign", "old"  # certificates of clients
 ALICE, WRITE_MISSING, READ_MISSING, GROUP_MISSING, GHOST = "alice", "no-write", "no-read", "no-group", "ghost"
-PASSWORD, WRONG_PASSWORD = "right-secret", "wrong-secret"  # of every user
-PLAIN, SCRAM_256, SCRAM_512 = "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"
+PASSWORD, WRONG_PASSWORD = "right-secret", "wrong-secret"  # of every user; with OAUTHBEARER they stand for two tokens
+PLAIN, SCRAM_256, SCRAM_512, OAUTH = "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"
 
 
 @dataclass(frozen=True)
@@ -34,17 +34,19 @@ def _login(about: str, mechanism: str = PLAIN, *, user: str = ALICE, password: s
     return Case(LOGIN, about, mechanism, user, password)
 
 
-WORKING = ("tls", "mutual_tls", "plain", "scram_256", "scram_512")  # must work; the others must fail
+WORKING = ("tls", "mutual_tls", "plain", "scram_256", "scram_512", "oauth")  # must work; the others must fail
 CASES: Mapping[str, Case] = {
     "tls": Case(TLS, "TLS"),
     "mutual_tls": Case(MUTUAL, "TLS with a certificate of the client", certificate=OWN),
     "plain": _login("SASL_SSL with PLAIN"),
     "scram_256": _login("SASL_SSL with SCRAM-SHA-256", SCRAM_256),
     "scram_512": _login("SASL_SSL with SCRAM-SHA-512", SCRAM_512),
+    "oauth": _login("SASL_SSL with OAUTHBEARER", OAUTH),
     "wrong_password": _login("a wrong password with PLAIN", password=WRONG_PASSWORD),
     "unknown_user": _login("an unknown user with PLAIN", user=GHOST),
     "wrong_password_scram": _login("a wrong password with SCRAM-SHA-512", SCRAM_512, password=WRONG_PASSWORD),
     "unknown_user_scram": _login("an unknown user with SCRAM-SHA-512", SCRAM_512, user=GHOST),
+    "wrong_token": _login("a token with OAUTHBEARER that an unknown key has signed", OAUTH, password=WRONG_PASSWORD),
     "expired": Case(EXPIRED, "the broker's certificate has expired"),
     "not_yet_valid": Case(FUTURE, "the broker's certificate is not valid yet"),
     "wrong_name": Case(OTHER_NAME, "the broker's certificate is for another host"),
@@ -75,6 +77,7 @@ class Secured:
     ca: str = ""
     certificate: str = ""
     key: str = ""
+    token: str = ""  # instead of user and password
 
     @property
     def protocol(self) -> str:

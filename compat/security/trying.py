@@ -15,6 +15,7 @@ OK, ABSENT = "ok", "-"
 _REPLACED = [(re.compile(pattern), text) for pattern, text in (
     (r"\bgroup-\d+", "GROUP"),
     (r"\b(localhost|127\.0\.0\.1):\d+", "HOST:PORT"),
+    (r"\('localhost', \d+, <[^>]*>\)", "HOST:PORT"),
     (r"\b\d+(\.\d+)? ?(ms|s|µs)\b", "TIME"),
     (r"\b\d{4}-\d\d-\d\dT[\d:.]+(Z|[+-]\d\d:\d\d)", "DATE"),
     (r"\b[0-9A-F]{16}:error:", "error:"),  # of Node: the thread

@@ -45,7 +45,7 @@ def test_the_records_are_complete(client: str) -> None:
         said = RECORDS[client].said[kind]
         assert list(said) == list(CASES), kind
         for case, found in said.items():
-            if (client, case) not in DIFFERENT:
+            if (client, case) not in DIFFERENT and not found[0].startswith(f"{ABSENT} "):
                 assert (found == [OK]) == (case in WORKING), (kind, case, found)
     for case, outcome in RECORDS[client].said[OURS].items():
         assert list(differences(client, {case: outcome[0]}, RECORDS)) == []

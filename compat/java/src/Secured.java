@@ -57,12 +57,31 @@ record Secured(Map<String, String> fields) {
             made.put("ssl.keystore.certificate.chain", Files.readString(Path.of(fields.get("certificate"))));
             made.put("ssl.keystore.key", Files.readString(Path.of(fields.get("key"))));
         }
-        if (!mechanism.isEmpty()) {
+        if (mechanism.equals("OAUTHBEARER")) {
+            addToken(made);
+        } else if (!mechanism.isEmpty()) {
             var module = SASL + (mechanism.equals("PLAIN") ? "plain.PlainLoginModule" : "scram.ScramLoginModule");
             made.put("sasl.mechanism", mechanism);
             made.put("sasl.jaas.config", module + " required username=\"" + fields.get("user") + "\" password=\"" + fields.get("password") + "\";");
         }
         return made;
+    }
+
+    /** The client reads its token from a file, since 3.1, with Jackson; since 3.9.1 only from files that a property of the JVM names. */
+    private void addToken(Map<String, Object> settings) throws Exception {
+        var handler = SASL + "oauthbearer.OAuthBearerLoginCallbackHandler";
+        try {
+            Class.forName(handler);
+            Class.forName("com.fasterxml.jackson.databind.ObjectMapper");
+        } catch (ClassNotFoundException missing) {
+            throw new Absent("it reads no token from a file, or only with Jackson, which applications add: Kafka's tools have it");
+        }
+        var file = Files.writeString(Files.createTempFile("token", ""), fields.get("token"));
+        file.toFile().deleteOnExit();
+        System.setProperty("org.apache.kafka.sasl.oauthbearer.allowed.urls", file.toUri().toString());
+        settings.putAll(Map.of(
+            "sasl.mechanism", "OAUTHBEARER", "sasl.jaas.config", SASL + "oauthbearer.OAuthBearerLoginModule required;",
+            "sasl.login.callback.handler.class", handler, "sasl.oauthbearer.token.endpoint.url", file.toUri().toString()));
     }
 
     /** The error with the first cause that says something else. */
