@@ -28,12 +28,14 @@ from txbroker.wire.messages.renew_delegation_token import RenewDelegationTokenRe
 
 pytestmark = [pytest.mark.process, pytest.mark.extended]
 
+UNKNOWN = -1
 NOT_FOUND, MISMATCH, NOT_ALLOWED, UNAUTHORIZED, EXPIRED, INVALID_TYPE = 62, 63, 64, 65, 66, 67
 DELEGATION_TOKEN, USER = 6, 7
 DESCRIBE, CREATE_TOKENS = 8, 13
 DAY_MS = 86_400_000
 SECRET = "a secret of all brokers"
 SUPER = "User:ANONYMOUS"
+hmacs: list[str] = []  # of tokens that these tests have made
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +54,7 @@ def secured(request: pytest.FixtureRequest, server_directory: Path) -> Iterator[
         if kind == BrokerProcess.kind:
             log = server.log()
             assert "Traceback (most recent call last)" not in log and SECRET not in log
+            assert hmacs and not [hmac for hmac in hmacs if hmac in log], "passwords of tokens are not logged"
     finally:
         server.close()
 
@@ -69,10 +72,13 @@ class Client(RawConnection):
         assert log_in(self, "SCRAM-SHA-512", user, PASSWORDS[user]).error_code == 0
 
     def create(self, *renewers: str, lifetime_ms: int = -1, owner: str | None = None, renewer_type: str = "User", version: int = 3) -> Any:
-        return ask(self, CreateDelegationTokenRequest(
+        made = ask(self, CreateDelegationTokenRequest(
             owner_principal_type=None if owner is None else "User", owner_principal_name=owner, max_lifetime_ms=lifetime_ms,
             renewers=[CreatableRenewers(principal_type=renewer_type, principal_name=name) for name in renewers],
         ), version)  # fmt: skip
+        if made.hmac:
+            hmacs.extend((base64.b64encode(made.hmac).decode(), bytes(made.hmac).hex()))
+        return made
 
     def renew(self, hmac: bytes, period_ms: int = -1) -> Any:
         return ask(self, RenewDelegationTokenRequest(hmac=hmac, renew_period_ms=period_ms), 2)
@@ -125,6 +131,23 @@ def test_a_token_is_made_and_used(secured: Server, mechanism: str) -> None:
         assert log_in(connection, mechanism, made.token_id, password).error_code == LOGIN_FAILED, "without tokenauth it is a user"
 
 
+def test_every_version(secured: Server) -> None:
+    with Client(secured) as alice:
+        versions = range(1, 4)  # Kafka 4 does not have 0, which has the same fields as 1
+        made = [ask(alice, CreateDelegationTokenRequest(renewers=[], max_lifetime_ms=-1), version) for version in versions]
+        assert [(token.error_code, token.principal_name) for token in made] == [(0, "alice")] * 3
+        assert [token.token_requester_principal_name for token in made] == ["", "", "alice"]
+        ids = {token.token_id for token in made}
+        until(lambda: ids <= alice.described().keys(), "the tokens are known")
+        for version in versions:
+            answer = ask(alice, DescribeDelegationTokenRequest(owners=None), version)
+            assert answer.error_code == 0 and ids <= {token.token_id for token in answer.tokens}
+            assert {token.token_requester_principal_name for token in answer.tokens} == {"alice" if version == 3 else ""}
+        for version, token in zip((1, 2), made, strict=False):
+            assert ask(alice, RenewDelegationTokenRequest(hmac=token.hmac, renew_period_ms=-1), version).error_code == 0
+            assert ask(alice, ExpireDelegationTokenRequest(hmac=token.hmac, expiry_time_period_ms=-1), version).error_code == 0
+
+
 def test_lifetimes_and_who_may_change_them(secured: Server) -> None:
     with Client(secured) as alice, Client(secured, "bob") as bob:
         made = alice.create("bob", lifetime_ms=3_600_000)
@@ -154,6 +177,9 @@ def test_rights(secured: Server) -> None:
         assert alice.create("x", renewer_type="Group").error_code == INVALID_TYPE
         refused = alice.create(owner="bob")
         assert (refused.error_code, refused.principal_name, refused.issue_timestamp_ms, refused.hmac) == (UNAUTHORIZED, "bob", -1, b"")
+        for kind, code in ((None, UNKNOWN), ("", UNAUTHORIZED), ("Group", UNAUTHORIZED)):
+            of_bob = CreateDelegationTokenRequest(owner_principal_type=kind, owner_principal_name="bob", renewers=[], max_lifetime_ms=-1)
+            assert ask(alice, of_bob, 3).error_code == code, f"an owner of type {kind} is not the client itself"
         create_acls(secured.address, [Acl(USER, "User:bob", LITERAL, "User:alice", "*", CREATE_TOKENS, ALLOW)])
         made = until(lambda: (answer := alice.create(owner="bob")).error_code == 0 and answer, "alice may make tokens of bob")
         assert (made.principal_name, made.token_requester_principal_name) == ("bob", "alice")

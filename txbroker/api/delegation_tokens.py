@@ -59,6 +59,8 @@ class CreateDelegationTokenHandler:
 
     def __call__(self, request: CreateDelegationTokenRequest, context: RequestContext) -> Deferred[CreateDelegationTokenResponse]:
         _check_sender(context)
+        if request.owner_principal_name and request.owner_principal_type is None:
+            raise BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, "Name the type of the owner, too.")  # as Kafka
         owner = _owner(request, context)
         if owner != context.principal and not context.may(AclOperation.CREATE_TOKENS, AclResource.USER, owner):
             raise BrokerError(ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED)
@@ -82,8 +84,8 @@ class CreateDelegationTokenHandler:
 
 
 def _owner(request: CreateDelegationTokenRequest, context: RequestContext) -> str:
-    kind, name = request.owner_principal_type, request.owner_principal_name
-    return f"{kind}:{name}" if kind and name else context.principal
+    kind, name = request.owner_principal_type or "", request.owner_principal_name
+    return f"{kind}:{name}" if name else context.principal
 
 
 def _created(owner: str, context: RequestContext, error: BrokerError | None = None, **values: Any) -> CreateDelegationTokenResponse:
@@ -195,6 +197,6 @@ def _is_seen(token: Token, owners: set[str] | None, context: RequestContext) -> 
         return False
     return (
         token.is_of(context.principal)
-        or context.may(AclOperation.DESCRIBE, AclResource.DELEGATION_TOKEN, token.id, logged=False)
-        or context.may(AclOperation.DESCRIBE_TOKENS, AclResource.USER, token.owner, logged=False)
+        or context.may(AclOperation.DESCRIBE, AclResource.DELEGATION_TOKEN, token.id)
+        or context.may(AclOperation.DESCRIBE_TOKENS, AclResource.USER, token.owner)
     )

@@ -102,13 +102,13 @@ class DelegationTokens:
         """What a client must prove that logs in with a token; None if there is none."""
         token = self._store.tokens.get(token_id)
         if token is None:
-            self._credentials = {key: each for key, each in self._credentials.items() if key[1] in self._store.tokens}
             return None
         credential = self._credentials.get((mechanism, token_id))
         if credential is None:
             salted = scram.salted_password(HASHES[mechanism], token_password(self._secret, token_id), salt, ITERATIONS_MIN)
             credential = ScramCredential.of_salted(mechanism, salt, salted, ITERATIONS_MIN)
-            self._credentials[mechanism, token_id] = credential
+            kept = {key: each for key, each in self._credentials.items() if key[1] in self._store.tokens}
+            self._credentials = {**kept, (mechanism, token_id): credential}
         return TokenLogin(credential, token.owner.partition(":")[2], token.expires_ms - self.now_ms())
 
     def _end_after(self, known: Token, period_ms: int) -> Deferred[Token]:
