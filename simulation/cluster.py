@@ -16,6 +16,7 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
+from simulation.access_ledger import AccessLedger
 from simulation.clients.all_clients import AllClients
 from simulation.clients.cluster_client import PASSING, ClusterClient
 from simulation.environment import Environment, Violation
@@ -55,6 +56,8 @@ class Cluster:
         self.hosts = {number + 1: BrokerHost(self.environment, self, number + 1, plan.settings) for number in range(plan.brokers)}
         self.state = ClusterState(self.environment, self.hosts)
         self.clients = AllClients(self.environment, {host.id: (host.name, PORT) for host in self.hosts.values()})
+        if plan.access is not None:
+            self.clients.access = AccessLedger(self.environment, self.hosts, plan.access.topics, plan.access.lost)
         self.convergence = Convergence(self.environment, self.hosts, self.state, self.clients)
         self.faults = Faults(self.environment, self.hosts, self.state, self.clients)
         self._ready = False

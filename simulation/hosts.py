@@ -191,8 +191,11 @@ class BrokerHost:
             self.sessions.append(made)
             return made
 
+        access = environment.plan.access
+        users = frozenset(() if access is None else access.principals)
+
         def ports(reactor: Any, limits: Limits, run_in_worker: object, actions: ActionQueue) -> SimulatedPorts:
-            return SimulatedPorts(process, environment.network, chance, limits, actions)
+            return SimulatedPorts(process, environment.network, chance, limits, actions, users)
 
         return BrokerEnvironment(
             reactor=process,

@@ -12,6 +12,7 @@ from random import Random
 from typing import NamedTuple
 
 from simulation.chance import stream
+from simulation.clients.access_plan import AccessPlan
 from simulation.clients.administrator import AdminPlan
 from simulation.clients.committer import CommitterPlan
 from simulation.clients.consumer import ConsumerPlan
@@ -72,6 +73,7 @@ class Plan:
     groups: tuple[GroupPlan, ...] = ()
     administrators: tuple[AdminPlan, ...] = ()
     cleaning: bool = False  # the log cleaner runs
+    access: AccessPlan | None = None  # some clients have principals of their own
     bug: str = ""
 
 

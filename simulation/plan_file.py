@@ -7,11 +7,13 @@ rest: latencies, what clients send, how much of a disk a loss of power takes.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, fields
 from typing import Any
 
 from simulation.bugs import BUGS
+from simulation.clients.access_plan import AccessPlan
 from simulation.clients.administrator import REQUESTS
 from simulation.hosts import OWN_SETTINGS, configuration
 from simulation.plan import KINDS, Plan
@@ -30,7 +32,7 @@ RANGES: dict[str, tuple[float, float]] = {  # of the fields of clients
     "acks": (-1, 1), "in_flight": (1, 5), "keys": (0, COUNT_MAX), "bytes_max": (1, 2**31 - 1),
     "wait_ms": (0, DURATION_MAX_S * 1000), "versions": (1, 2), "rivals": (1, 2),
 }  # fmt: skip
-INVARIANTS = tuple(f"I{number}" for number in range(1, 14))
+INVARIANTS = tuple(f"I{number}" for number in range(1, 15))
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +136,22 @@ def _check_clients(plan: Plan) -> None:
     for at, administrator in enumerate(plan.administrators):
         for kind in administrator.work:
             _one_of(f"administrators[{at}].work", kind, REQUESTS)
+    if plan.access is not None:
+        _check_access(plan, plan.access)
+
+
+def _check_access(plan: Plan, access: AccessPlan) -> None:
+    names = [topic.name for topic in plan.topics]
+    if not access.principals or not access.topics:
+        raise BadPlan("access", "needs principals and topics")
+    for topic in access.topics:
+        _one_of("access.topics", topic, names)
+    for principal in access.principals:
+        if not re.fullmatch("[a-z]{2,20}", principal):  # names of hosts, too: neither those of brokers nor of other clients
+            raise BadPlan("access.principals", f"needs names of 2 to 20 small letters, not {principal[:60]!r}")
+    _in_range("access.pause_s", access.pause_s, 0.001, DURATION_MAX_S)
+    _in_range("access.changing_s", access.changing_s, 0, DURATION_MAX_S)
+    _in_range("access.lost", access.lost, 0, 1)
 
 
 def _check_settings(plan: Plan) -> None:

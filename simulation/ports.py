@@ -6,7 +6,7 @@ sent; sometimes that is later, as with a socket whose buffer is full.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from random import Random
 from struct import Struct
 from typing import Any
@@ -22,6 +22,7 @@ from txbroker.api.request_context import Session
 from txbroker.client_quotas.connection_rates import ConnectionRates
 from txbroker.errors import StorageError
 from txbroker.log.region import Region
+from txbroker.security.principals import ANONYMOUS
 from txbroker.transport.interfaces import FRAME_BYTES_MIN, FrameProtocol
 from txbroker.transport.limits import Limits
 
@@ -33,9 +34,13 @@ FULL_S = 0.05
 class SimulatedPorts:
     """The ports of one process."""
 
-    def __init__(self, process: Process, network: Network, chance: Random, limits: Limits, actions: ActionQueue) -> None:
+    def __init__(
+        self, process: Process, network: Network, chance: Random, limits: Limits, actions: ActionQueue, users: Collection[str]
+    ) -> None:
+        """`users`: hosts whose name is the principal of their connections."""
         self.process = process
         self.chance = chance
+        self._users = users
         self.actions = actions
         self.request_bytes_max = limits.request_bytes_max
         self.report_file: Callable[[str], None] = lambda path: None
@@ -98,7 +103,7 @@ class SimulatedPorts:
             self._number += 1
             session = Session(
                 peer_host=end.peer_host, peer_port=40_000 + self._number, local_host=self.process.host, local_port=end.port, listener=name,
-                number=self._number,
+                number=self._number, principal=f"User:{end.peer_host}" if end.peer_host in self._users else ANONYMOUS,
             )  # fmt: skip
             self._transports[ServerTransport(self, end, protocol, session)] = None
 

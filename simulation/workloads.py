@@ -6,15 +6,20 @@ from dataclasses import replace
 from random import Random
 
 from simulation.chance import stream
+from simulation.clients.access_plan import AccessPlan
 from simulation.clients.administrator import REQUESTS, AdminPlan
 from simulation.clients.member import GroupPlan
 from simulation.clients.transactional import TransactionalPlan
-from simulation.plan import Plan, draw_plain
+from simulation.plan import SETTLE_S, Fault, Plan, draw_plain
 from txbroker.names import TopicPartition
 
 DAY_MS = 86_400_000  # longer than any run, with all jumps of the clocks
 
+ACCESS_S = 30.0  # long enough for brokers to read the ACLs after a fault
+ACCESS_FAULTS = ("kill", "stop", "cut", "cut_tree", "drop", "drop_tree", "expire", "prefer", "torn")  # no delays: ACLs are late then
+
 KINDS = {"plain": 6, "transactions": 3, "groups": 2, "administration": 2}
+RESTRICTED = 0.06  # the share of the seeds whose brokers ask ACLs
 CLEANED = 0.15  # the share of the seeds whose topics are compacted
 
 
@@ -25,6 +30,9 @@ def draw(seed: int) -> Plan:
     made = WORK.get(kind)
     if made is not None:
         plan = made(plan, chance)
+    access = stream(seed, "access")
+    if access.random() < RESTRICTED:
+        return _restricted(draw_plain(seed), access)
     cleaning = stream(seed, "cleaning")
     return _compacted(plan, cleaning) if kind != "administration" and cleaning.random() < CLEANED else plan
 
@@ -109,6 +117,30 @@ def _administration(plan: Plan, chance: Random) -> Plan:
         pause_s=chance.choice((0.1, 0.5, 2.0)),
     )
     return replace(plan, left_out=None, committers=plan.committers[:1], administrators=(admin,))
+
+
+def _restricted(plan: Plan, chance: Random) -> Plan:
+    """Clients with principals of their own, whose ACLs change while brokers restart and lose ZooKeeper."""
+    faults = [fault for fault in plan.faults if fault.kind in ACCESS_FAULTS and fault.at_s < ACCESS_S / 2]
+    for kind, length_s in (("expire", 0.0), ("cut_tree", 5.0), ("drop_tree", 0.0)):
+        for _ in range(chance.choice((0, 1, 2))):
+            faults.append(Fault(SETTLE_S + chance.random() * ACCESS_S / 2, kind, chance.randrange(plan.brokers), length_s, chance.random()))
+    settings = {
+        **plan.settings,
+        "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
+        "super.users": "User:ANONYMOUS",  # brokers, and the clients without a principal
+    }
+    access = AccessPlan(
+        principals=("alice", "bob"),
+        topics=tuple(topic.name for topic in plan.topics),
+        pause_s=chance.choice((0.3, 0.8)),
+        changing_s=chance.choice((ACCESS_S / 4, ACCESS_S)),
+        lost=chance.choice((0.0, 0.3, 0.8)),
+    )
+    return replace(
+        plan, duration_s=ACCESS_S, left_out=None, settings=settings, producers=plan.producers[:1], consumers=plan.consumers[:1],
+        committers=(), faults=tuple(sorted(faults)), access=access, latency_s=min(plan.latency_s, 0.002),
+    )  # fmt: skip
 
 
 def _compacted(plan: Plan, chance: Random) -> Plan:

@@ -52,6 +52,8 @@ class SimulatedSession:
         self._connected = False
         self._over = False
         self.seen_zxid = 0  # of the newest result
+        self.began_s: float | None = None  # when the client has had the session
+        self.connected_s: float | None = None  # since when it is connected
 
     def start(self) -> None:
         """See `KazooSession`."""
@@ -114,6 +116,7 @@ class SimulatedSession:
             return
         if session is None:
             self._over = True
+            self.connected_s = None
             if self._connection is not None:
                 self._connection.end_session(close=False)
             self._report(SessionState.OVER)
@@ -122,6 +125,9 @@ class SimulatedSession:
         self._attempts = 0
         self.credentials = session.id, session.password
         self._connected = True
+        self.connected_s = self._process.seconds()
+        if self.began_s is None:
+            self.began_s = self.connected_s
         self._report(SessionState.CONNECTED)
         queue, self._queue = self._queue, []
         for request, done in queue:
@@ -130,6 +136,7 @@ class SimulatedSession:
     def lost(self) -> None:
         """The connection, or the attempt to connect, has ended."""
         self._connection = None
+        self.connected_s = None
         if self._over:
             return
         if self._connected:

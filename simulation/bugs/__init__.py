@@ -10,7 +10,16 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import NamedTuple
 
-from simulation.bugs import cleaner_bugs, controller_bugs, coordinator_bugs, log_bugs, name_bugs, replication_bugs, transaction_bugs
+from simulation.bugs import (
+    access_bugs,
+    cleaner_bugs,
+    controller_bugs,
+    coordinator_bugs,
+    log_bugs,
+    name_bugs,
+    replication_bugs,
+    transaction_bugs,
+)
 from simulation.bugs.patching import Patch, patched
 
 
@@ -23,7 +32,7 @@ class Bug(NamedTuple):
 
 BUGS: dict[str, Bug] = {
     name: Bug((make.__doc__ or "").strip(), make)
-    for module in (log_bugs, name_bugs, replication_bugs, controller_bugs, coordinator_bugs, transaction_bugs, cleaner_bugs)
+    for module in (log_bugs, name_bugs, replication_bugs, controller_bugs, coordinator_bugs, transaction_bugs, cleaner_bugs, access_bugs)
     for name, make in module.BUGS.items()
 }
 

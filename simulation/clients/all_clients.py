@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
+from simulation.access_ledger import AccessLedger
 from simulation.chance import stream
 from simulation.clients.administrator import Administrator
 from simulation.clients.cluster_client import ClusterClient
@@ -12,6 +13,7 @@ from simulation.clients.committer import Committer
 from simulation.clients.consumer import Consumer
 from simulation.clients.member import Member, Members
 from simulation.clients.producer import Producer
+from simulation.clients.restricted import AclAdministrator, RestrictedClient
 from simulation.clients.transactional import TransactionalClient
 from simulation.environment import Environment
 
@@ -41,6 +43,8 @@ class AllClients:
         self.transactional: list[TransactionalClient] = []
         self.members: list[Member] = []
         self.administrators: list[Administrator] = []
+        self.restricted: list[AclAdministrator | RestrictedClient] = []
+        self.access: AccessLedger | None = None  # if the plan has access
         self._environment = environment
         self._addresses = dict(addresses)
         self._connected: list[ClusterClient] = []
@@ -78,13 +82,18 @@ class AllClients:
                 self.members.append(Member(name, self.connect(name), members, ledger))
         for managing in plan.administrators:
             self.administrators.append(Administrator(managing.name, self.connect(managing.name), managing, ledger))
+        if plan.access is not None and self.access is not None:
+            acls = AclAdministrator("acls", self.connect("acls"), plan.access, self.access, ledger)
+            clients = [RestrictedClient(name, self.connect(name), plan.access, self.access, ledger) for name in plan.access.principals]
+            self.restricted = [acls, *clients]
         for client in self.working:
             client.start()
 
     @property
     def working(self) -> list[Client]:
         """All clients that work."""
-        return [*self.producers, *self.consumers, *self.committers, *self.transactional, *self.members, *self.administrators]
+        return [*self.producers, *self.consumers, *self.committers, *self.transactional, *self.members, *self.administrators,
+                *self.restricted]  # fmt: skip
 
     def finish(self) -> None:
         """Have all but the consumers finish: these do when there are no new records."""
