@@ -134,7 +134,7 @@ class RestrictedClient:
             if topic.name in topics:
                 self._access.answered(self.name, broker_id, begun, topic.name, AclOperation.DESCRIBE, allowed=allowed)
             elif allowed:
-                raise Refused(f"Metadata has {topic.name}, for which nobody has ACLs")
+                raise Refused(f"no ACL permits {topic.name}, and Metadata names it")
 
     async def _fetch(self, broker_id: int) -> None:
         topics = self.plan.topics
