@@ -206,4 +206,5 @@ def test_what_exists_looks_as_what_does_not(guarded: Server, shared: Entities, s
 
 
 def test_the_tables_are_complete() -> None:
-    assert RIGHTS.keys() == SERVED.keys()
+    """Requests for delegation tokens need a login: test_token_brokers.py has their rights."""
+    assert RIGHTS.keys() | {38, 39, 40, 41} == SERVED.keys()
