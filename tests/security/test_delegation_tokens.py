@@ -207,7 +207,15 @@ def test_a_login_with_a_token(brokers: Brokers) -> None:
     assert login is not None and (login.owner, login.lifetime_ms) == ("alice", HOUR_MS)
     assert broker.tokens.login("SCRAM-SHA-256", "ghost", b"salt") is None
     brokers.advance(HOUR_MS / 1000 + 1)
-    late = broker.tokens.login("SCRAM-SHA-256", token.id, b"salt")
-    assert late is not None and late.lifetime_ms < 0
-    broker.expire(token)
+    assert broker.tokens.login("SCRAM-SHA-256", token.id, b"salt") is None, "it has ended"
+    other = broker.create()
+    assert broker.tokens.login("SCRAM-SHA-256", other.id, b"salt") is not None
+    broker.expire(other)
+    assert broker.tokens.login("SCRAM-SHA-256", other.id, b"salt") is None, "it is removed"
+
+
+def test_an_owner_that_is_no_user_cannot_log_in(brokers: Brokers) -> None:
+    """Else its login would be that of the user with the same name."""
+    broker = Broker(brokers)
+    token = broker.create("Group:admin")
     assert broker.tokens.login("SCRAM-SHA-256", token.id, b"salt") is None

@@ -64,7 +64,7 @@ class CreateDelegationTokenHandler:
         owner = _owner(request, context)
         if owner != context.principal and not context.may(AclOperation.CREATE_TOKENS, AclResource.USER, owner):
             raise BrokerError(ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED)
-        if any(renewer.principal_type != USER_TYPE for renewer in request.renewers):
+        if _split(owner)[0] != USER_TYPE or any(renewer.principal_type != USER_TYPE for renewer in request.renewers):
             raise BrokerError(ErrorCode.INVALID_PRINCIPAL_TYPE)
         renewers = tuple(f"{renewer.principal_type}:{renewer.principal_name}" for renewer in request.renewers)
 

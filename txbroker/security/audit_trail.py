@@ -105,7 +105,8 @@ class AuditTrail:
         self, client: Subject, client_id: str | None, api: str, operation: AclOperation, resource: AclResource, name: str, rule: Rule
     ) -> None:
         """A client may not do what it requested."""
-        if Kind.DENIAL in self._kinds and not (name == self._own_topic and resource is AclResource.TOPIC and self._is_broker(client)):
+        own_line = operation is AclOperation.WRITE and resource is AclResource.TOPIC and name == self._own_topic  # of this log
+        if Kind.DENIAL in self._kinds and not (own_line and self._is_broker(client)):
             what = {"api": api, **_decision(operation, resource, name), "outcome": "denied", **_rule(rule)}
             key = client.principal, client.peer_host, api, operation, resource, name
             self._limited(Kind.DENIAL, key, {**_who(client, client_id), **what})

@@ -12,7 +12,7 @@ from twisted.internet.defer import Deferred
 
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.security.scram import ScramCredential, TokenLogin
-from txbroker.security.token_nodes import Token, token_hmac, token_password
+from txbroker.security.token_nodes import USER_TYPE, Token, token_hmac, token_password
 from txbroker.security.token_store import TokenStore
 from txbroker.wire import scram
 from txbroker.wire.scram import HASHES, ITERATIONS_MIN
@@ -99,9 +99,12 @@ class DelegationTokens:
         ]
 
     def login(self, mechanism: str, token_id: str, salt: bytes) -> TokenLogin | None:
-        """What a client must prove that logs in with a token; None if there is none."""
+        """What a client must prove that logs in with a token; None if there is none, or it has ended.
+
+        A client that logs in is a user: a token of an owner of another type, which only another program can write, counts as none.
+        """
         token = self._store.tokens.get(token_id)
-        if token is None:
+        if token is None or token.is_expired(self.now_ms()) or not token.owner.startswith(f"{USER_TYPE}:"):
             return None
         credential = self._credentials.get((mechanism, token_id))
         if credential is None:
