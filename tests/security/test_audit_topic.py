@@ -239,8 +239,10 @@ def test_that_a_broker_may_not_write_the_topic_makes_no_line() -> None:
     for who in (session("User:broker"), session("User:alice")):
         for name in ("audit", "other"):
             trail.denied(who, "app", "Produce", Op.WRITE, R.TOPIC, name, Rule(NO_ACL))
-    assert [(each["principal"], each["resource"]) for each in trail.found] == [
-        ("User:broker", "other"), ("User:alice", "audit"), ("User:alice", "other"),
+    trail.denied(session("User:broker"), "app", "DeleteTopics", Op.DELETE, R.TOPIC, "audit", Rule(NO_ACL))
+    assert [(each["principal"], each["resource"], each["operation"]) for each in trail.found] == [
+        ("User:broker", "other", "Write"), ("User:alice", "audit", "Write"), ("User:alice", "other", "Write"),
+        ("User:broker", "audit", "Delete"),
     ]  # fmt: skip
 
 

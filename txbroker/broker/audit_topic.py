@@ -94,7 +94,7 @@ class AuditTopic:
             self._drop(1)
             return
         principal = json.loads(line).get("principal")
-        self._waiting.append(Line(self._now_ms(), None if principal is None else principal.encode(), line.rstrip(b"\n")))
+        self._waiting.append(Line(self._now_ms(), None if principal is None else principal.encode(errors="replace"), line.rstrip(b"\n")))
         self._begin(COLLECTED_S)
 
     def open(self, leaders: Leaders) -> None:

@@ -107,4 +107,5 @@ def _check(response: ProduceResponse) -> None:
     codes = [(part.error_code, part.error_message) for topic in response.responses for part in topic.partition_responses]
     code, message = codes[0] if codes else (int(ErrorCode.UNKNOWN_SERVER_ERROR), None)
     if code:
-        raise BrokerError(ErrorCode(code), *([message] if message else []))
+        known = ErrorCode(code) if code in ErrorCode.__members__.values() else ErrorCode.UNKNOWN_SERVER_ERROR
+        raise BrokerError(known, *([message] if message else []))
