@@ -29,7 +29,7 @@ def test_a_key_of_a_listener_overrides_the_key() -> None:
 
 def test_a_dynamic_value_of_a_listener_overrides_all_others() -> None:
     config = broker_config(TEXT)
-    config.set_dynamic({"listener.name.internal.ssl.client.auth": "none"}, {"ssl.client.auth": "required"})
+    config.set_dynamic({"listener.name.internal.ssl.client.auth": "none", "listener.name.external.ssl.client.auth": "required"}, {})
     assert config.listener("internal").text("ssl.client.auth") == "none"
     assert config.listener("external").text("ssl.client.auth") == "required"
     config.set_dynamic({}, {})

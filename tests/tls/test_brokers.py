@@ -18,7 +18,7 @@ from tests.support.certificates import PASSWORD, Authority, Issued
 from tests.support.cluster import Cluster
 from tests.support.java import ToolFailed, run
 from tests.support.kafka import KafkaMember
-from tests.support.server import HOST, Server, free_port
+from tests.support.server import HOST, Server, ServerFailed, free_port
 from tests.support.waiting import until
 
 
@@ -98,6 +98,26 @@ def test_kafkas_tool_loads_the_same_file_again_or_is_refused(listening: Listenin
     run("kafka-configs", *common, "--alter", "--add-config", "log.cleaner.threads=2")
     assert "log.cleaner.threads=2" in run("kafka-configs", *common, "--describe")
     assert listening.shown() == issued.der
+
+
+def test_a_trust_store_of_the_metadata_that_is_gone_prevents_the_start(listening: Listening, name: str, tmp_path: Path) -> None:
+    """With that of the file the broker would let in other clients than it was configured to."""
+    server, stored = listening.server, tmp_path / f"{name}.pem"
+    stored.write_text(Authority(tmp_path, "other").text())
+    prefix = "listener.name.secure.ssl."
+    values = {"client.auth": "required", "truststore.type": "PEM", "truststore.location": str(stored)}
+    run("kafka-configs", "--bootstrap-server", server.address, "--entity-type", "brokers", "--entity-name", "1001", "--alter",
+        "--add-config", ",".join(f"{prefix}{key}={value}" for key, value in values.items()))  # fmt: skip
+    server.stop()
+    stored.rename(tmp_path / "gone")
+    with pytest.raises(ServerFailed) as failed:
+        server.start()
+    assert f"{prefix}truststore.location is {stored}, which cannot be read: No such file or directory (listener " in str(failed.value)
+    assert f"/config/brokers/1001 of the metadata sets {', '.join(sorted(prefix + key for key in values))}" in str(failed.value)
+    (tmp_path / "gone").rename(stored)
+    server.start()
+    with listening.connect() as connection, pytest.raises(OSError):  # no certificate
+        is_served(connection) or connection.recv(1)
 
 
 # Between brokers

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -139,12 +140,12 @@ def test_another_name_is_refused_unless_it_is_allowed(tmp_path: Path, caplog: py
     assert running.tls.by_name["A"].context is before
     assert (
         f"{LOCATION} is {running.own}, whose certificate has the name CN=another,O=Test instead of CN=own,O=Test; "
-        "set ssl.allow.dn.changes=true, or restart the broker" in caplog.text
+        "restart the broker, with ssl.allow.dn.changes=true if that may happen again" in caplog.text
     )
     in_place(running, running.issue(hosts=("other.example",)))
     running.until_check()
     assert running.tls.by_name["A"].context is before
-    assert "fewer names of hosts than before; set ssl.allow.san.changes=true" in caplog.text
+    assert "fewer names of hosts than before; restart the broker, with ssl.allow.san.changes=true" in caplog.text
     in_place(running, running.issue(hosts=("localhost", "other.example")))
     running.until_check()
     assert running.tls.by_name["A"].context is not before
@@ -235,6 +236,13 @@ def test_a_certificate_that_ends_soon_is_named_once_a_day(running: Running, capl
     assert "the own certificate CN=own,O=Test of listener A has ended on" in caplog.text
 
 
+SECURED = (
+    "listener.security.protocol.map=A:SSL,P:PLAINTEXT\ninter.broker.listener.name=P\nlisteners=A://127.0.0.1:1,P://127.0.0.1:2\n"
+    "ssl.keystore.type=PEM\nssl.keystore.location={own}\nssl.truststore.type=PEM\nssl.truststore.location={trusted}\n"
+    "ssl.client.auth=required\n"
+)
+
+
 def between(folder: Path, authority: Authority, issuer: Authority) -> BrokerConfig:
     return broker_config(
         "listener.security.protocol.map=A:SSL\ninter.broker.listener.name=A\nlisteners=A://127.0.0.1:1\nssl.keystore.type=PEM\n"
@@ -246,7 +254,7 @@ def test_brokers_that_could_not_connect_to_each_other_do_not_start(tmp_path: Pat
     authority, foreign = Authority(tmp_path), Authority(tmp_path, "foreign")
     config = between(tmp_path, authority, foreign)
     with pytest.raises(StartError) as caught:
-        TlsListeners(config, parse_listeners(config), Clock(), maybeDeferred, lambda: 0).open()
+        TlsListeners(config, parse_listeners(config), Clock(), maybeDeferred, lambda: 0).open(1)
     assert str(caught.value) == (
         f"server.properties:7: ssl.truststore.location is {authority.pem()}, which does not fit the certificate in the key store: "
         "unable to get local issuer certificate; brokers could not connect to each other (listener A)"
@@ -288,22 +296,85 @@ def test_at_the_start_stores_of_the_metadata_are_not_compared_with_those_of_the_
         tls = TlsListeners(config, parse_listeners(config), Clock(), maybeDeferred, lambda: 0)
         own.write_text(issued.key_pem() + issued.chain_pem())
         config.set_dynamic({f"{prefix}keystore.location": str(own), f"{prefix}truststore.location": str(foreign.pem())}, {})
-        tls.open()
+        tls.open(1)
         found = tls.by_name["A"].loaded.settings.keystore
         assert found is not None and found.location == str(own)
 
 
-def test_stores_of_the_metadata_that_cannot_be_used_do_not_prevent_a_start(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("zookeeper", ["", "zookeeper.connect=127.0.0.1:1\n"])
+@pytest.mark.parametrize("store", ["keystore", "truststore"])
+def test_no_other_store_is_used_instead_of_one_of_the_metadata(tmp_path: Path, store: str, zookeeper: str) -> None:
+    """That of the file may trust other clients: the broker does not start, as Kafka."""
     authority = Authority(tmp_path)
-    config = between(tmp_path, authority, authority)
+    config = broker_config(SECURED.format(own=authority.issue("broker").pem(), trusted=authority.pem()) + zookeeper)
     tls = TlsListeners(config, parse_listeners(config), Clock(), maybeDeferred, lambda: 0)
-    config.set_dynamic({"listener.name.a.ssl.keystore.location": "/none"}, {})
-    tls.open()
-    before = tls.by_name["A"].loaded
+    key = f"listener.name.a.ssl.{store}.location"
+    config.set_dynamic({key: "/none"}, {})
+    with pytest.raises(StartError) as caught:
+        tls.open(7)
+    advice = ", or delete them there with `kafka-configs --zookeeper` of Apache Kafka 3.9" if zookeeper else ""
+    assert str(caught.value) == (
+        f"{key} is /none, which cannot be read: No such file or directory (listener A); /config/brokers/7 of the metadata sets {key}: "
+        f"restore what they name{advice}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "why"),
+    [
+        ("truststore.certificates", "encrypted", "it is encrypted, and password.encoder.secret is not set; set it again"),
+        ("truststore.password", "encrypted", "it is encrypted, and password.encoder.secret is not set; set it again"),
+        ("key.password", "encrypted", "it is encrypted, and password.encoder.secret is not set; set it again"),
+        ("client.auth", "must", "listener.name.a.ssl.client.auth is 'must'; it must be one of required, requested, none"),
+    ],
+)
+def test_a_value_of_the_metadata_that_cannot_be_read_is_not_replaced_by_another(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, value: str, why: str
+) -> None:
+    authority = Authority(tmp_path)
+    text = SECURED.format(own=authority.issue("broker").pem(), trusted=authority.pem())
+    key = f"listener.name.a.ssl.{name}"
+    config = broker_config(text)
+    tls = TlsListeners(config, parse_listeners(config), Clock(), maybeDeferred, lambda: 0)
+    config.set_dynamic({key: value}, {})
+    message = f"{key} cannot be read: {why} (listener A); /config/brokers/7 of the metadata sets {key}: "
+    with pytest.raises(StartError, match=re.escape(message)):
+        tls.open(7)
+    # While the broker runs, the listener keeps what it has.
+    config, clock = broker_config(text), Clock()
+    tls = TlsListeners(config, parse_listeners(config), clock, maybeDeferred, lambda: 0)
+    config.set_dynamic({"listener.name.a.ssl.client.auth": "requested"}, {})
+    tls.open(7)
     tls.start()
-    tls.stop()
-    assert tls.by_name["A"].loaded is before
-    assert "listener A keeps its certificate: listener.name.a.ssl.keystore.location is /none, which cannot be read" in caplog.text
+    before = tls.by_name["A"].loaded
+    config.set_dynamic({key: value}, {})
+    tls.refresh()
+    clock.advance(CHECK_S)
+    assert tls.by_name["A"].loaded is before and before.settings.client_auth == "requested"
+    lines = [record.getMessage() for record in caplog.records if "keeps its certificate" in record.getMessage()]
+    assert lines == [f"listener A keeps its certificate: {key} cannot be read: {why}"]
+
+
+@pytest.mark.parametrize(
+    ("broker", "default"),
+    [
+        ({"ssl.truststore.location": "/none"}, {}),
+        ({}, {"listener.name.a.ssl.truststore.location": "/none", "ssl.truststore.location": "/none"}),
+    ],
+)
+def test_stores_where_the_metadata_cannot_have_them_are_ignored(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, broker: dict[str, str], default: dict[str, str]
+) -> None:
+    """As DynamicBrokerConfig of Kafka."""
+    authority = Authority(tmp_path)
+    config = broker_config(SECURED.format(own=authority.issue("broker").pem(), trusted=authority.pem()))
+    tls = TlsListeners(config, parse_listeners(config), Clock(), maybeDeferred, lambda: 0)
+    config.set_dynamic(broker, default)
+    tls.open(7)
+    trusted = tls.by_name["A"].loaded.settings.truststore
+    assert trusted is not None and trusted.location == str(authority.pem())
+    for name in (*broker, *default):
+        assert f"ignoring a dynamic value: {name} can be set only" in caplog.text
 
 
 def changes_with_effect(running: Running) -> dict[str, dict[str, str]]:

@@ -19,7 +19,7 @@ from txbroker.errors import StartError
 
 def opened(config: BrokerConfig) -> TlsListeners:
     tls = TlsListeners(config, parse_listeners(config), Clock(), maybeDeferred, lambda: 0)
-    tls.open()
+    tls.open(1)
     return tls
 
 

@@ -25,14 +25,17 @@ TOPIC_KEY = "txbroker.audit.topic"
 
 
 class AuditLog:
-    """`trail`: None without txbroker.audit.file and txbroker.audit.topic."""
+    """`trail`: from `begin` on; None without txbroker.audit.file and txbroker.audit.topic."""
 
-    def __init__(self, config: BrokerConfig, environment: Environment, broker_id: int, inter_broker: str) -> None:
+    def __init__(self, config: BrokerConfig, environment: Environment, inter_broker: str) -> None:
         """`inter_broker`: the listener on which brokers log in at each other."""
+        self._config = config
+        self._environment = environment
+        self._inter_broker = inter_broker
         self.trail: AuditTrail | None = None
         self.file: AuditFile | None = None
         self.topic: AuditTopic | None = None
-        self._broker_id = broker_id
+        self._broker_id = -1
         path, topic = config.optional_text(KEY), config.optional_text(TOPIC_KEY)
         if path is not None:
             self._open_file(path, config, environment)
@@ -40,38 +43,7 @@ class AuditLog:
             from txbroker.broker.audit_topic import AuditTopic  # imports a client's modules
 
             self.topic = AuditTopic(topic, environment.reactor, environment.random.random, environment.now_ms, self._report)
-        if path is None and topic is None:
-            return
-        excluded = super_users(config.optional_text("txbroker.audit.excluded.principals"))
-        user = own_user(config)
-        own = None if user is None else f"User:{user}"
 
-        def is_broker(client: Subject) -> bool:
-            return client.principal in excluded or (client.principal == own and client.listener == inter_broker)
-
-        self.trail = AuditTrail(
-            self._write,
-            [Kind(name) for name in config.list("txbroker.audit.events")],
-            environment.reactor,
-            environment.now_ms,
-            broker_id,
-            is_broker=is_broker,
-            use_period_s=config.int("txbroker.audit.use.period.ms") / 1000,
-            own_topic=topic,
-        )
-
-    def _open_file(self, path: str, config: BrokerConfig, environment: Environment) -> None:
-        self._place = f"{config.static.place((KEY,))}{KEY} is {path}: "
-        self._in_worker = environment.in_worker
-        self.file = AuditFile(
-            path,
-            config.int("txbroker.audit.file.max.bytes"),
-            config.int("txbroker.audit.file.count"),
-            environment.disk,
-            environment.in_worker,
-            environment.monotonic_s,
-            self._report,
-        )
     @property
     def dropped(self) -> int:
         """How many lines are lost, in the file or in the topic."""
@@ -84,6 +56,30 @@ class AuditLog:
                 await self._in_worker(self.file.open)
             except StorageError as error:
                 raise StartError(f"{self._place}{error}; correct the path, or its permissions") from error
+
+    def begin(self, broker_id: int) -> None:
+        """Record from now on, as this broker."""
+        self._broker_id = broker_id
+        if self.file is None and self.topic is None:
+            return
+        config, inter_broker = self._config, self._inter_broker
+        excluded = super_users(config.optional_text("txbroker.audit.excluded.principals"))
+        user = own_user(config)
+        own = None if user is None else f"User:{user}"
+
+        def is_broker(client: Subject) -> bool:
+            return client.principal in excluded or (client.principal == own and client.listener == inter_broker)
+
+        self.trail = AuditTrail(
+            self._write,
+            [Kind(name) for name in config.list("txbroker.audit.events")],
+            self._environment.reactor,
+            self._environment.now_ms,
+            broker_id,
+            is_broker=is_broker,
+            use_period_s=config.int("txbroker.audit.use.period.ms") / 1000,
+            own_topic=None if self.topic is None else self.topic.name,
+        )
 
     def open_topic(self, leaders: Callable[[str], Leaders]) -> None:
         """Lines can be sent to the topic, if there is one, from now on: `leaders` makes the way to it."""
@@ -113,6 +109,19 @@ class AuditLog:
         """A TLS handshake has failed. `reason`: as in the log."""
         if self.trail is not None:
             self.trail.login_failed(client, None, "TLS", "", Cause.TLS, reason)
+
+    def _open_file(self, path: str, config: BrokerConfig, environment: Environment) -> None:
+        self._place = f"{config.static.place((KEY,))}{KEY} is {path}: "
+        self._in_worker = environment.in_worker
+        self.file = AuditFile(
+            path,
+            config.int("txbroker.audit.file.max.bytes"),
+            config.int("txbroker.audit.file.count"),
+            environment.disk,
+            environment.in_worker,
+            environment.monotonic_s,
+            self._report,
+        )
 
     def _write(self, line: bytes) -> None:
         if self.file is not None:

@@ -28,6 +28,7 @@ from txbroker.broker.listening import Listening
 from txbroker.broker.membership import Membership
 from txbroker.broker.sasl_listeners import SaslListeners
 from txbroker.broker.status import Phase, Status
+from txbroker.broker.stored_keys import refuse_stored_sasl
 from txbroker.broker.tls_listeners import TlsListeners
 from txbroker.broker.token_service import TokenService
 from txbroker.broker.users_file import UsersFile
@@ -183,6 +184,18 @@ class Broker:
         listening.check()
         directories = self._log_directories()
         stored = directories.open()
+        # What can be checked without the metadata: ZooKeeper may keep a start waiting for long.
+        audit = AuditLog(config, environment, self._listeners.inter_broker)
+        self._on_stop("audit log", audit.stop)
+        await audit.start()
+        sasl = SaslListeners(config, environment, self._listeners.bound)
+        self._on_stop("the keys of tokens", sasl.stop)
+        users = UsersFile(config, environment, sasl.credentials)
+        self._on_stop("the file of users", users.stop)
+        users.start()
+        if is_clustered(config):
+            for problem in listening.tls.problems:
+                log.warning("the broker cannot start, unless its configuration in the metadata has another store: %s", problem)
         tree = await self._interruptible(open_tree(environment, config, directories))
         self._on_stop("metadata tree", tree.close)
         identity = await identify(environment, config, tree, directories, stored, self._cluster_id)
@@ -194,21 +207,15 @@ class Broker:
             sample_s=config.int("quota.window.size.seconds"),
             burst_s=config.int("controller.quota.window.num") * config.int("controller.quota.window.size.seconds"),
         )
-        audit = AuditLog(config, environment, identity.broker_id, self._listeners.inter_broker)
-        self._on_stop("audit log", audit.stop)
-        await audit.start()
-        sasl = SaslListeners(config, environment, self._listeners.bound)
-        self._on_stop("the keys of tokens", sasl.stop)
+        audit.begin(identity.broker_id)
         await self._interruptible(sasl.read_secret(tree))
         keys_read = Deferred.fromCoroutine(sasl.start())
-        users = UsersFile(config, environment, sasl.credentials)
-        self._on_stop("the file of users", users.stop)
-        users.start()
         dynamic = DynamicConfigs(config, quotas, listening.rates, sasl.credentials)
         configs = ConfigWatcher(tree, identity.broker_id, dynamic, environment.reactor, environment.random.random)
         await configs.start()
         await encrypt_again(config, ConfigAdmin(tree), identity.broker_id, environment.random_bytes)
-        listening.tls.open()
+        refuse_stored_sasl(config, self._listeners, identity.broker_id)
+        listening.tls.open(identity.broker_id)
         for tls in listening.tls.by_name.values():
             tls.refused = audit.tls_refused
         access = Access(environment, config, tree, audit.trail)

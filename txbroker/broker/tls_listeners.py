@@ -1,19 +1,20 @@
 """TLS of the listeners: opened at the start, and loaded again when the configuration or the files change, or on request.
 
-What cannot be used changes nothing: the listener keeps its certificate, and the log has an error for each such attempt.
+A broker does not start with other stores than the configured ones. Later, what cannot be used changes nothing: the listener keeps its
+certificate, and the log has an error for each such attempt.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable
-from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
 from twisted.internet.defer import Deferred, DeferredLock
 
+from txbroker.broker.stored_keys import stored_keys
 from txbroker.clock import Clock, DelayedCall
 from txbroker.config.listener_keys import LISTENER_PREFIX, known_key, listener_base, listener_prefix
 from txbroker.config.listeners import Listener, Listeners
@@ -27,6 +28,7 @@ log = logging.getLogger("txbroker.tls")
 
 WITH_TLS = ("SSL", "SASL_SSL")
 CLIENT_AUTH_KEY = "ssl.client.auth"
+_ONLY_OF_FILES = (RULES_KEY,)  # keys that the metadata cannot have
 
 # How often the files are compared with those that were loaded.
 CHECK_S = 10.0
@@ -42,7 +44,10 @@ class TlsListeners:
         self, config: BrokerConfig, listeners: Listeners, clock: Clock, in_worker: Callable[[Callable[[], Any]], Deferred[Any]],
         now_ms: Callable[[], int],
     ) -> None:  # fmt: skip
-        """Opens what can be opened; `open` must be called when the metadata have been read, which may have other stores."""
+        """Opens what can be opened; `open` must be called when the metadata has been read, which may have other stores.
+
+        StartError if these cannot help.
+        """
         self._config = config
         self._clock = clock
         self._in_worker = in_worker
@@ -53,22 +58,33 @@ class TlsListeners:
         self._timer: DelayedCall | None = None
         self._warned_s: float | None = None
         self.reloads = {"succeeded": 0, "failed": 0}
+        self._unusable: dict[str, str] = {}  # what was logged of the keys of a listener
         self.by_name: dict[str, ListenerTls] = {}
-        with suppress(StartError):
-            self.open()
+        self.problems: list[str] = []
+        """Why some listeners cannot be used, unless the metadata has other stores for them."""
+        for listener in self._listeners.values():
+            try:
+                self.by_name[listener.name] = self._open(listener)
+            except TlsProblem as problem:
+                error = StartError(self._shown(listener, problem))
+                if problem.key in _ONLY_OF_FILES:
+                    raise error from None
+                self.problems.append(str(error))
 
-    def open(self) -> None:
-        """Open TLS of each listener by what is configured now; StartError with file, line and key.
+    def open(self, broker_id: int) -> None:
+        """Open TLS of each listener by what is configured now; StartError with the place, the key, and what to do.
 
-        At the start nothing is compared with the stores of the configuration file, which may be older than those of the metadata: no
-        connection uses them. If only the newer ones cannot be used, those of the file are kept, and `start` logs why.
+        Nothing is compared with the stores of the configuration file, which may be older than those of the metadata: no connection
+        uses them. They are not used instead of those of the metadata either: they may trust other clients.
         """
         for name, listener in self._listeners.items():
-            if name not in self.by_name:
-                self.by_name[name] = self._open(listener)
-            elif _is_other(self._config, listener, self.by_name[name]):
-                with suppress(StartError):
+            try:
+                tls = self.by_name.get(name)
+                if tls is None or _settings(self._config, listener) != tls.loaded.settings:
                     self.by_name[name] = self._open(listener)
+            except TlsProblem as problem:
+                advice = stored_keys(self._config, listener_prefix(name), "ssl.", broker_id)
+                raise StartError(self._shown(listener, problem) + advice) from None
 
     def client_context(self) -> Callable[[], Any] | None:
         """Returns the context of new connections to other brokers; None if these have no TLS."""
@@ -116,16 +132,15 @@ class TlsListeners:
                 yield from ((name, kind, each, days_left(each, now_ms)) for each in certificates)
 
     def _open(self, listener: Listener) -> ListenerTls:
-        values = self._config.listener(listener.name)
-        try:
-            settings = _settings(self._config, listener)
-            is_for_brokers = listener.name == self._inter_broker
-            rules = values.text(RULES_KEY)
-            return ListenerTls(settings, rules, names_clients=listener.protocol == "SSL", is_for_brokers=is_for_brokers)
-        except TlsProblem as problem:
-            key = _shown_key(self._config, listener.name, problem.key)
-            place = self._config.static.place([key])
-            raise StartError(f"{place}{key} {problem.problem} (listener {listener.name})") from None
+        """TlsProblem."""
+        settings, rules = _settings(self._config, listener), self._config.listener(listener.name).text(RULES_KEY)
+        is_for_brokers = listener.name == self._inter_broker
+        return ListenerTls(settings, rules, names_clients=listener.protocol == "SSL", is_for_brokers=is_for_brokers)
+
+    def _shown(self, listener: Listener, problem: TlsProblem) -> str:
+        key = _shown_key(self._config, listener.name, problem.key)
+        place = "" if key in self._config.stored else self._config.static.place([key])
+        return f"{place}{key} {problem.problem} (listener {listener.name})"
 
     def _check(self) -> None:
         self._timer = self._clock.callLater(CHECK_S, self._check)
@@ -144,8 +159,15 @@ class TlsListeners:
                 log.exception("internal error loading the certificate of listener %s", name)
 
     async def _reload(self, name: str, listener: Listener, always: bool) -> None:
-        tls = self.by_name[name]
-        settings, allowed = _settings(self._config, listener), _allowed(self._config, name)
+        tls, allowed = self.by_name[name], _allowed(self._config, name)
+        try:
+            settings = _settings(self._config, listener)
+        except TlsProblem as problem:
+            if self._unusable.get(name) == str(problem) and not always:
+                return
+            self._unusable[name] = str(problem)
+            raise
+        self._unusable.pop(name, None)
         loaded = await self._in_worker(partial(tls.prepared, settings, allowed, always=always))
         if loaded is not None:
             tls.use(loaded)
@@ -167,20 +189,15 @@ class TlsListeners:
 
 
 def _settings(config: BrokerConfig, listener: Listener) -> TlsSettings:
-    """The keys of a listener; TlsProblem."""
+    """The keys of a listener; TlsProblem, also if one of the metadata cannot be read: others would replace it."""
     values = config.listener(listener.name)
+    for name, why in config.unreadable.items():
+        if name.startswith(values.prefix) and listener_base(name).startswith("ssl."):
+            raise TlsProblem(listener_base(name), f"cannot be read: {why}")
     settings = read_settings(lambda key: _text(values, key))
     if listener.protocol == "SASL_SSL" and config.prefixed(values.prefix + CLIENT_AUTH_KEY) is None:
         return settings._replace(client_auth="none")  # as Kafka's ChannelBuilders
     return settings
-
-
-def _is_other(config: BrokerConfig, listener: Listener, tls: ListenerTls) -> bool:
-    """Whether other stores are configured than those that are loaded."""
-    try:
-        return _settings(config, listener) != tls.loaded.settings
-    except TlsProblem:
-        return False
 
 
 def _allowed(config: BrokerConfig, name: str) -> Allowed:
@@ -196,7 +213,7 @@ def _text(values: ListenerConfig, name: str) -> str | None:
 def _shown_key(config: BrokerConfig, listener: str, key: str) -> str:
     """The name of a key as it is set for a listener."""
     own = listener_prefix(listener) + key
-    return own if config.prefixed(own) is not None else key
+    return own if config.prefixed(own) is not None or own in config.stored else key
 
 
 def _date(certificate: Certificate) -> str:

@@ -65,6 +65,9 @@ class BrokerConfig(Values):
     passwords: PasswordEncoder | None
     """Of passwords in dynamic values; None without password.encoder.secret."""
 
+    unreadable: dict[str, str]
+    """By name the dynamic values that cannot be read, and why. What protects a listener must not use another value instead."""
+
     refuses: Refuses
     """Why the running broker cannot use another configuration, of which the named keys change; None if it can."""
 
@@ -74,9 +77,10 @@ class BrokerConfig(Values):
         Invalid values, and values of read-only keys, are logged and ignored; they were checked when they were stored.
         """
         self._broker, self._default = dict(broker), dict(default)
+        self.unreadable: dict[str, str] = {}
         self._layers: tuple[tuple[Source, Mapping[str, Value]], ...] = (
-            (Source.DYNAMIC_BROKER_CONFIG, _read_dynamic(broker, self.passwords)),
-            (Source.DYNAMIC_DEFAULT_BROKER_CONFIG, _read_dynamic(default, self.passwords)),
+            (Source.DYNAMIC_BROKER_CONFIG, _read_dynamic(broker, self.passwords, self.unreadable, per_broker=True)),
+            (Source.DYNAMIC_DEFAULT_BROKER_CONFIG, _read_dynamic(default, self.passwords, self.unreadable, per_broker=False)),
             (Source.STATIC_BROKER_CONFIG, self.static.values),
             (Source.DEFAULT_CONFIG, _DEFAULTS),
         )
@@ -124,6 +128,11 @@ class BrokerConfig(Values):
     def prefixed(self, name: str) -> Value:
         """The value of a key of one listener, such as `listener.name.internal.ssl.client.auth`; None if it is not set."""
         return next((values[name] for _, values in self._layers if values.get(name) is not None), None)
+
+    @property
+    def stored(self) -> Collection[str]:
+        """The names of this broker's dynamic values, also of those that cannot be read."""
+        return self._broker.keys()
 
     def value(self, name: str) -> Value:
         """The value of a key of any type; None if it is not set."""
@@ -185,7 +194,10 @@ def _encoder(static: StaticConfig) -> PasswordEncoder | None:
     return PasswordEncoder(settings)
 
 
-def _read_dynamic(texts: Mapping[str, str], passwords: PasswordEncoder | None) -> dict[str, Value]:
+def _read_dynamic(
+    texts: Mapping[str, str], passwords: PasswordEncoder | None, unreadable: dict[str, str], *, per_broker: bool
+) -> dict[str, Value]:
+    """Adds to `unreadable` what cannot be read. What has no place there is ignored, as by Kafka's DynamicBrokerConfig."""
     values: dict[str, Value] = {}
     for name, text in texts.items():
         key = known_key(name)
@@ -194,13 +206,22 @@ def _read_dynamic(texts: Mapping[str, str], passwords: PasswordEncoder | None) -
         if key.update is Update.READ_ONLY:
             logger.warning("ignoring a dynamic value: %s cannot be changed while the broker runs", name)
             continue
+        if key.update is Update.PER_BROKER and not per_broker:
+            logger.warning("ignoring a dynamic value: %s can be set only for a single broker, not as the default of all brokers", name)
+            continue
+        if name.startswith("ssl."):
+            logger.warning("ignoring a dynamic value: %s can be set only with the prefix listener.name.<listener>.", name)
+            continue
         try:
             values[name] = key.parse(decoded_password(text, passwords) if key.sensitive else text)
         except NotDecoded as error:
-            logger.error("ignoring the dynamic value of %s: %s; set it again", name, error)
+            unreadable[name] = f"{error}; set it again"
+            logger.error("ignoring the dynamic value of %s: %s", name, unreadable[name])
         except Unavailable as error:
+            unreadable[name] = str(error)
             logger.error("ignoring the dynamic value of %s: %s", name, error)
         except InvalidValue as error:
+            unreadable[name] = str(error)
             logger.warning("ignoring a dynamic value: %s", error)
     return values
 

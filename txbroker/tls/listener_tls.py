@@ -139,4 +139,5 @@ def _unlike(settings: TlsSettings, difference: str, key: str) -> TlsProblem:
     store = settings.keystore
     assert store is not None
     where = store.location or "a value"
-    return TlsProblem(store.source_key, f"is {where}, whose certificate has {difference}; set {key}=true, or restart the broker")
+    remedy = f"restart the broker, with {key}=true if that may happen again"  # the key cannot be changed while the broker runs
+    return TlsProblem(store.source_key, f"is {where}, whose certificate has {difference}; {remedy}")
