@@ -104,7 +104,7 @@ sim-bugs: $(VENV)/.installed-tests  ## switch each deliberate bug on, and requir
 unit: $(VENV)/.installed-tests  ## run the tests that start no process (WORKERS=2 ARGS=...)
 	@$(PYTEST) -q -m 'not process' $(ARGS)
 
-TYPED_TESTS := compat crash dump fakes fuzz histories metrics overload soak support transactions
+TYPED_TESTS := api client_quotas compat crash dump fakes fuzz histories metrics overload security soak support tls transactions transport wire
 
 lint: $(VENV)/.installed-tests  ## check the code with ruff and mypy --strict
 	@$(BIN)/ruff check .

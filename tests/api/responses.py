@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 from typing import Any, TypeVar
 
-from txbroker.api.encoded.response_frame import Frame
+from txbroker.api.encoded.response_frame import Frame, Part
 from txbroker.api.parking import ParkedRequest
 from txbroker.log.region import Region
 from txbroker.wire.codec import decode
@@ -15,9 +16,14 @@ from txbroker.wire.schema import Request, response_class
 M = TypeVar("M")
 
 
+def joined(parts: Iterable[Part]) -> bytes:
+    """The bytes of a response, or of all responses that a connection sends."""
+    return b"".join(part.read() if isinstance(part, Region) else part for part in parts)
+
+
 def frame(response: Frame) -> bytes:
     """The whole frame, whose size is checked."""
-    data = b"".join(part.read() if isinstance(part, Region) else part for part in response[0])
+    data = joined(response[0])
     assert len(data) == response[1] == 4 + struct.unpack_from(">i", data)[0]
     return data
 

@@ -23,7 +23,12 @@ from txbroker.api.request_context import Session
 from txbroker.api.resources import rights_of
 from txbroker.connection.protocol import Connection
 from txbroker.errors import ErrorCode
-from txbroker.security.acl_model import ANY, MATCH, AclOperation, AclPermission, AclResource, PatternType
+from txbroker.security.acl_index import NO_ACL, Rule
+from txbroker.security.acl_model import ANY, MATCH
+from txbroker.security.acl_model import AclOperation as Op
+from txbroker.security.acl_model import AclPermission as A
+from txbroker.security.acl_model import AclResource as R
+from txbroker.security.acl_model import PatternType as P
 from txbroker.wire.messages import (
     create_acls,
     create_topics,
@@ -41,7 +46,6 @@ from txbroker.wire.messages import (
 from txbroker.wire.records import Record, build
 from txbroker.wire.schema import Request
 
-Op, R, P, A = AclOperation, AclResource, PatternType, AclPermission
 NO_TOPIC, NO_CLUSTER = ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 OVERRIDES = ("authorizer.class.name=kafka.security.authorizer.AclAuthorizer", "super.users=User:CN=root,O=x;User:admin")
 OF_TRANSACTIONS = (65, 66)  # there are none
@@ -150,7 +154,7 @@ def test_what_cannot_be_created(broker: Guarded, bad: create_acls.AclCreation, c
 
 
 @pytest.mark.parametrize("wanted", [{"operation": 99}, {"kind": 0}, {"pattern": 0}, {"permission": 9}])
-def test_filters_with_unknown_codes(broker: Guarded, wanted: dict[str, int]) -> None:
+def test_filters_with_unknown_codes(broker: Guarded, wanted: dict[str, Any]) -> None:
     broker.create(creation("t"))
     answer = broker.ask(describe_acls.DescribeAclsRequest(**_filter(**wanted)), 3)
     assert (answer.error_code, answer.resources) == (ErrorCode.INVALID_REQUEST, [])
@@ -369,7 +373,8 @@ def test_no_answer_contains_what_its_principal_may_not_see(shared: Guarded, seed
     random = Random(seed)
     served = shared.served.pairs * 4
     seen: Counter[str] = Counter()
-    whole = [(fetch.FetchRequest, 12, shared.frame(fetched([name for name, _ in OWN.values()]), 12)[2])] * 50
+    both = shared.frame(fetched([name for name, _ in OWN.values()]), 12)[2]
+    whole: list[tuple[type[Request], int, bytes | None]] = [(fetch.FetchRequest, 12, both)] * 50
     for cls, version, prepared in random.sample([*((cls, version, None) for cls, version in served), *whole], len(served) + len(whole)):
         shared.principal = random.choice((ALICE, BOB))
         data = prepared or frames.request_frame(cls, version, 1, random.randrange)
@@ -410,6 +415,9 @@ def test_the_declared_rights_are_those_that_requests_ask_for(monkeypatch: pytest
         def authorize_any(self, session: Session, operation: Op, resource: R) -> bool:
             asked.add((operation, resource))
             return True
+
+        def rule(self, session: Session, operation: Op, resource: R, name: str) -> Rule:
+            return Rule(NO_ACL)
 
     broker = InProcessBroker()
     try:

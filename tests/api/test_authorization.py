@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import txbroker.api
+from tests.api.responses import joined
 from tests.fuzz import frames
 from tests.fuzz.inprocess import InProcessBroker
 from txbroker.api.authorization import AllowAll
@@ -19,6 +20,8 @@ from txbroker.api.request_context import RequestContext, Session
 from txbroker.api.resources import CLUSTER_NAME, AclOperation, AclResource
 from txbroker.broker.handlers import register_for_cluster
 from txbroker.errors import BrokerError, ErrorCode
+from txbroker.security.acl_index import NO_ACL
+from txbroker.security.acl_index import Rule as DecidedBy
 from txbroker.wire.codec import decode
 from txbroker.wire.messages import (
     add_offsets_to_txn,
@@ -106,6 +109,9 @@ class Rules:
 
     def authorize_any(self, session: Session, operation: AclOperation, resource: AclResource) -> bool:
         return (operation, resource, "*") not in self.denied
+
+    def rule(self, session: Session, operation: AclOperation, resource: AclResource, name: str) -> DecidedBy:
+        return DecidedBy(NO_ACL)
 
 
 class Guarded(InProcessBroker):
@@ -234,7 +240,7 @@ def test_what_is_denied_is_answered_in_its_place(
     broker: Guarded, request_: Request, version: int, denied: Rule | tuple[Rule, ...], expected: list[int]
 ) -> None:
     rules = denied if isinstance(denied[0], tuple) else (denied,)
-    assert codes(broker.ask(request_, version, *rules)) == expected  # type: ignore[arg-type]
+    assert codes(broker.ask(request_, version, *rules)) == expected
     if isinstance(request_, delete_topics.DeleteTopicsRequest):
         return  # the other tests need the topic
     allowed = codes(broker.ask(request_, version))
@@ -310,7 +316,7 @@ def test_a_fetch_that_waits_is_checked_again_when_records_come(broker: Guarded) 
     data = [produce.PartitionProduceData(index=0, records=build([Record(0, 1_700_000_000_000, b"k", b"v")]))]
     sent = produce.ProduceRequest(acks=1, timeout_ms=1000, topic_data=[produce.TopicProduceData(name=DENIED, partition_data=data)])
     assert codes(broker.ask(sent, 9, has(AclOperation.READ, TOPIC, DENIED))) == [0]
-    output = b"".join(part if isinstance(part, bytes) else part.read() for part in connection.take_output())  # type: ignore[union-attr]
+    output = joined(connection.take_output())
     answer = decode(fetch.FetchResponse, 12, output[9:])
     assert codes(answer) == [0, NO_TOPIC] and not answer.responses[0].partitions[0].records
 
@@ -479,25 +485,25 @@ def test_transactional_ids_are_denied_one_by_one_and_left_out_of_lists(broker: G
     broker.ask(find_coordinator.FindCoordinatorRequest(key_type=1, coordinator_keys=["tx"]), 4)
     producer = broker.ask(init, 4)
     assert producer.error_code == 0
-    ids = {"v3_and_below_transactional_id": "tx", "v3_and_below_producer_id": producer.producer_id,
+    ids: dict[str, Any] = {"v3_and_below_transactional_id": "tx", "v3_and_below_producer_id": producer.producer_id,
            "v3_and_below_producer_epoch": producer.producer_epoch}  # fmt: skip
     topics = [add_partitions_to_txn.AddPartitionsToTxnTopic(name=name, partitions=[0]) for name in (FIRST, DENIED)]
-    add = add_partitions_to_txn.AddPartitionsToTxnRequest(**ids, v3_and_below_topics=topics)  # type: ignore[arg-type]
+    add = add_partitions_to_txn.AddPartitionsToTxnRequest(**ids, v3_and_below_topics=topics)
     assert codes(broker.ask(add, 3)) == [0, 0, 0]
 
     denied = has(AclOperation.WRITE, TRANSACTION, "tx")
     assert codes(broker.ask(add, 3, denied)) == [0, NO_TRANSACTION, NO_TRANSACTION]
     assert codes(broker.ask(init, 4, denied)) == [NO_TRANSACTION]
-    own = {"transactional_id": "tx", "producer_id": producer.producer_id, "producer_epoch": producer.producer_epoch}
-    offsets = add_offsets_to_txn.AddOffsetsToTxnRequest(**own, group_id="g")  # type: ignore[arg-type]
+    own: dict[str, Any] = {"transactional_id": "tx", "producer_id": producer.producer_id, "producer_epoch": producer.producer_epoch}
+    offsets = add_offsets_to_txn.AddOffsetsToTxnRequest(**own, group_id="g")
     assert codes(broker.ask(offsets, 3, denied)) == [NO_TRANSACTION]
     assert codes(broker.ask(offsets, 3, has(AclOperation.READ, GROUP, "g"))) == [NO_GROUP]
-    end = end_txn.EndTxnRequest(**own, committed=True)  # type: ignore[arg-type]
+    end = end_txn.EndTxnRequest(**own, committed=True)
     assert codes(broker.ask(end, 3, denied)) == [NO_TRANSACTION]
     partition = [txn_offset_commit.TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata="")]
     commit = txn_offset_commit.TxnOffsetCommitRequest(
         **own, group_id="g", topics=named(lambda name: txn_offset_commit.TxnOffsetCommitRequestTopic(name=name, partitions=partition)),
-    )  # type: ignore[arg-type]  # fmt: skip
+    )  # fmt: skip
     assert codes(broker.ask(commit, 3, denied)) == [NO_TRANSACTION] * 3
     assert codes(broker.ask(commit, 3, has(AclOperation.READ, GROUP, "g"))) == [NO_GROUP] * 3
     assert codes(broker.ask(commit, 3, has(AclOperation.READ, TOPIC, DENIED)))[1] == NO_TOPIC

@@ -87,6 +87,8 @@ READS = st.tuples(topics, ids, indexes, st.one_of(st.integers(0, 300), st.intege
 class File:
     """A log file."""
 
+    path = "/data/t-0/00000000000000000000.log"
+
     def __init__(self, content: bytes) -> None:
         self.content = content
 

@@ -113,13 +113,13 @@ def produce(
 
 
 def produced(harness: ReplicasHarness, topic: str) -> int:
-    return produce(harness, topic).responses[0].partition_responses[0].error_code
+    return int(produce(harness, topic).responses[0].partition_responses[0].error_code)
 
 
 def listed(harness: ReplicasHarness, topic: str) -> int:
     wanted = [ListOffsetsTopic(name=topic, partitions=[ListOffsetsPartition(partition_index=0, timestamp=-1)])]
     response = ListOffsetsHandler(harness.replicas)(ListOffsetsRequest(replica_id=-1, topics=wanted), context(7))
-    return response.topics[0].partitions[0].error_code
+    return int(response.topics[0].partitions[0].error_code)
 
 
 def records_deleted(harness: ReplicasHarness, topic: str) -> int:
@@ -128,13 +128,13 @@ def records_deleted(harness: ReplicasHarness, topic: str) -> int:
     response: Any = handler(DeleteRecordsRequest(topics=wanted, timeout_ms=1), context(2))
     if isinstance(response, Deferred):
         return E.NONE  # it waits for the followers
-    return response.topics[0].partitions[0].error_code
+    return int(response.topics[0].partitions[0].error_code)
 
 
 def epoch_end(harness: ReplicasHarness, topic: str) -> int:
     wanted = [OffsetForLeaderTopic(topic=topic, partitions=[OffsetForLeaderPartition(partition=0, leader_epoch=1)])]
     response = OffsetForLeaderEpochHandler(harness.replicas)(OffsetForLeaderEpochRequest(topics=wanted), context(4))
-    return response.topics[0].partitions[0].error_code
+    return int(response.topics[0].partitions[0].error_code)
 
 
 @pytest.mark.parametrize("ask", [produced, listed, records_deleted, epoch_end])
@@ -153,7 +153,7 @@ def test_the_first_batch_of_a_producer_comes_before_the_broker_has_the_partition
 
     def sent(sequence: int) -> int:
         options = {"producer_id": 7, "producer_epoch": 0, "base_sequence": sequence}
-        return produce(harness, "new", version, topic_id=topic_id, **options).responses[0].partition_responses[0].error_code
+        return int(produce(harness, "new", version, topic_id=topic_id, **options).responses[0].partition_responses[0].error_code)
 
     unknown = E.UNKNOWN_TOPIC_ID if version == 13 else E.UNKNOWN_TOPIC_OR_PARTITION
     assert sent(0) == unknown

@@ -120,7 +120,7 @@ class ProduceHarness:
 
     def produce(self, *topics: str, acks: int = -1, sequence: int | None = None) -> list[ProduceResponse]:
         """The list that receives the response. `sequence`: of an idempotent producer."""
-        producer = {} if sequence is None else {"producer_id": 7, "producer_epoch": 0, "base_sequence": sequence}
+        producer: dict[str, Any] = {} if sequence is None else {"producer_id": 7, "producer_epoch": 0, "base_sequence": sequence}
         batch = build([Record(0, NOW, None, b"value")], **producer)
         data = [
             TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=0, records=memoryview(bytearray(batch)))])

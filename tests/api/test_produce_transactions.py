@@ -107,7 +107,8 @@ class Leader(ReplicaHost):
 
         data = [PartitionProduceData(index=index, records=records()) for index in indexes]
         topics = [TopicProduceData(name=TOPIC, partition_data=data)]
-        request = ProduceRequest(**{"transactional_id": TXN_ID, "acks": 1, "timeout_ms": 1000, "topic_data": topics} | options)
+        fields: dict[str, Any] = {"transactional_id": TXN_ID, "acks": 1, "timeout_ms": 1000, "topic_data": topics} | options
+        request = ProduceRequest(**fields)
         answered = self.send(request, version, lambda r: {p.index: p.error_code for p in r.responses[0].partition_responses})
         self.clock.advance(0)
         return answered

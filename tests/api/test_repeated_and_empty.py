@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import pytest
@@ -92,7 +93,7 @@ NAMES = frozenset({"one", "two", "new", "other", "keys", "null", "unknown", "abs
 RECORDS, TRANSACTION = "RECORDS", {"TRANSACTION": None}  # are replaced
 GROUP = {"group_id": "group", "member_id": "", "generation_id_or_member_epoch": -1}
 USER = [{"entity_type": "user", "entity_name": "u"}]
-COMMITTED = {"committed_offset": 1, "committed_metadata": ""}
+COMMITTED: dict[str, Any] = {"committed_offset": 1, "committed_metadata": ""}
 
 ROWS = [
     Row(
@@ -684,10 +685,13 @@ class Run:
         data = [{"index": 0, "records": self._records}]
         assert call("Produce", 7, acks=-1, topic_data=[{"name": f"{self.prefix}one", "partition_data": data}], **TIMEOUT)
         for kind, key in enumerate((group, transaction)):
-            until(lambda kind=kind, key=key: call("FindCoordinator", 1, key=key, key_type=kind).error_code == 0, "a coordinator")
+            until(partial(self._has_coordinator, kind, key), "a coordinator")
         commit = self.own({**GROUP, "topics": [parts("one", 0, **COMMITTED)]})
         until(lambda: answers(call("OffsetCommit", 7, **commit)) == [f"{self.prefix}one 0 OK"], "an offset is committed")
         until(lambda: self._initialized(transaction), "a producer id")
+
+    def _has_coordinator(self, kind: int, key: str) -> bool:
+        return bool(self._connection.call("FindCoordinator", 1, key=key, key_type=kind).error_code == 0)
 
     def _initialized(self, transaction: str) -> bool:
         found = self._connection.call("InitProducerId", 2, transactional_id=transaction, transaction_timeout_ms=60_000)

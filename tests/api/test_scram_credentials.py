@@ -52,9 +52,14 @@ def altered(handler: AlterUserScramCredentialsHandler, *upsertions: ScramCredent
 def test_credentials_are_beside_quotas_and_not_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     admin, read = Admin(), list[Entity]()
+
+    def note(entity: Entity) -> Deferred[None]:
+        read.append(entity)
+        return succeed(None)
+
     node = Entity("users", "a%2Fb")
     admin.configs[node] = {"producer_byte_rate": "100"}
-    handler = AlterUserScramCredentialsHandler(admin, lambda: None, lambda entity: succeed(read.append(entity)), frozenset())  # type: ignore[arg-type]
+    handler = AlterUserScramCredentialsHandler(admin, lambda: None, note, frozenset())  # type: ignore[arg-type]
     assert altered(handler, upsertion("a/b"), upsertion("a/b", 2)) == {"a/b": 0}
     assert admin.configs[node].keys() == {"producer_byte_rate", "SCRAM-SHA-256", "SCRAM-SHA-512"} and read == [node]
     stored = admin.configs[node]["SCRAM-SHA-256"]

@@ -67,11 +67,12 @@ class Reading:
     def __init__(self, partition: Partition, *, shares: bool, sessions: int = 0) -> None:
         self.clock = Clock()
         self.purgatory = Purgatory(self.clock, "fetch")
-        self.replicas: Any = Replicas(partition)
+        self.replicas = Replicas(partition)
+        replicas: Any = self.replicas
         numbers = itertools.count(1)
         self.sessions = FetchSessions(sessions, lambda: next(numbers))
         self.handler = FetchHandler(
-            self.replicas, ClusterImage(), self.sessions, self.purgatory, lambda: 0.0, **alone(), fetch_max_bytes=1 << 20
+            replicas, ClusterImage(), self.sessions, self.purgatory, lambda: 0.0, **alone(), fetch_max_bytes=1 << 20
         )
         if not shares:
             partitions = self.handler.parts.partitions
@@ -118,7 +119,7 @@ def leading() -> Iterator[Partition]:
 
 
 def data(count: int, transactional: bool, sequence: int) -> memoryview:
-    producer = {"producer_id": PRODUCER, "producer_epoch": 0, "base_sequence": sequence} if transactional else {}
+    producer: dict[str, Any] = {"producer_id": PRODUCER, "producer_epoch": 0, "base_sequence": sequence} if transactional else {}
     return memoryview(bytearray(build([Record(n, NOW, None, b"value") for n in range(count)], transactional=transactional, **producer)))
 
 

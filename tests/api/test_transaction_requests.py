@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from twisted.internet.defer import CancelledError
+from twisted.internet.defer import CancelledError, FirstError
+from twisted.python.failure import Failure
 
 from tests.api.test_metadata_answers import update
 from tests.support.unhandled import no_unhandled_errors
@@ -27,9 +28,14 @@ def test_partitions_are_added_also_if_the_client_disconnects_meanwhile() -> None
         transactional_id="t", producer_id=producer.id, producer_epoch=producer.epoch, verify_only=False,
         topics=[AddPartitionsToTxnTopic(name="t", partitions=[0])])  # fmt: skip
     ended: list[object] = []
+
+    def note_end(failure: Failure) -> None:
+        assert isinstance(failure.value, FirstError)
+        ended.append(failure.value.subFailure.check(CancelledError))
+
     with no_unhandled_errors():
         adding = AddPartitionsToTxnHandler(harness.coordinator, image).add(AddPartitionsToTxnRequest(transactions=[transaction]))
-        adding.addErrback(lambda failure: ended.append(failure.value.subFailure.check(CancelledError)))
+        adding.addErrback(note_end)
         adding.cancel()
         del adding
     assert ended == [CancelledError]

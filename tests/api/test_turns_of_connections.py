@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 import struct
 from collections import deque
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
+from tests.api.responses import joined
 from tests.fuzz.inprocess import InProcessBroker
 from txbroker.connection.protocol import Connection
 from txbroker.connection.response_order import IN_FLIGHT_MAX
@@ -60,7 +60,7 @@ class Clients:
         self.output = [b""] * count
         self.most_in_flight = 0
 
-    def turn(self, received: dict[int, Sequence[bytes]]) -> None:
+    def turn(self, received: Mapping[int, Sequence[bytes]]) -> None:
         """Each connection receives some requests."""
         for number, requests in received.items():
             self.waiting[number].extend(requests)
@@ -84,8 +84,7 @@ class Clients:
                 waiting.popleft()
             buffer[:] = b"\xee" * len(buffer)  # the receive buffer is used again
             self.most_in_flight = max(self.most_in_flight, connection.in_flight)
-        parts: Any = connection.take_output()
-        self.output[number] += b"".join(part if isinstance(part, (bytes, memoryview)) else part.read() for part in parts)
+        self.output[number] += joined(connection.take_output())
 
 
 def test_each_connection_keeps_its_order_in_each_partition() -> None:
@@ -97,7 +96,7 @@ def test_each_connection_keeps_its_order_in_each_partition() -> None:
         chance = random.Random(11)
         sent = 0
         for turn in range(60):
-            received = {}
+            received: dict[int, list[bytes]] = {}
             for number in range(CONNECTIONS):
                 received[number] = []
                 for _ in range(chance.choice((1, 4, 12))):
@@ -113,9 +112,9 @@ def test_each_connection_keeps_its_order_in_each_partition() -> None:
             clients.output = [b""] * CONNECTIONS
         written = [_written(broker, topics.ids[topic], partition) for topic in range(2) for partition in range(2)]
         assert sum(map(len, written)) == sent
-        for records in written:
+        for stored in written:
             for number in range(CONNECTIONS):
-                mine = [value for key, value in records if key == bytes([number])]
+                mine = [value for key, value in stored if key == bytes([number])]
                 assert len(mine) > 10 and mine == sorted(mine)
     finally:
         broker.close()

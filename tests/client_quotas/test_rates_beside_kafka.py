@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import count
 from typing import Any
@@ -29,8 +29,8 @@ def call(server: Server, request: Any, version: int, client_id: str = "admin") -
         return connection.call(request, version)
 
 
-def alter(server: Server, entity: list[tuple[str, str | None]], key: str, value: float) -> int:
-    request = AlterClientQuotasRequest(entries=[(entity, [(key, value, False)])], validate_only=False)
+def alter(server: Server, entity: Sequence[tuple[str, str | None]], key: str, value: float) -> int:
+    request = AlterClientQuotasRequest(entries=[(list(entity), [(key, value, False)])], validate_only=False)
     return int(call(server, request, 1).entries[0].error_code)
 
 

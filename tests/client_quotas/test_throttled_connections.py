@@ -13,7 +13,7 @@ from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
 from tests.api.lone_broker import no_leaders
-from tests.api.responses import message
+from tests.api.responses import joined, message
 from tests.transport.test_connection import Transport
 from txbroker.api.encoded.response_frame import with_throttle_time
 from txbroker.api.fetch_item import FetchItem, PartitionRead
@@ -73,7 +73,7 @@ class Peer:
         return self.send(HeartbeatRequest(group_id="g", generation_id=1, member_id="m"), 3, number)
 
     def throttle_times(self, response: type[Any], version: int) -> list[tuple[int, int]]:
-        data = b"".join(self.connection.take_output())
+        data = joined(self.connection.take_output())
         found = []
         while data:
             size, number = struct.unpack_from(">ii", data)

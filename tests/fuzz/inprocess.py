@@ -16,11 +16,13 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from simulation.memory_disk import MemoryDisk
+from tests.api.responses import joined
 from tests.fuzz import frames
 from tests.fuzz.frames import Served
 from tests.support.fakes.environment import fake_environment
 from tests.support.fakes.reactor import FakeReactor
 from txbroker.api.request_context import Session
+from txbroker.broker.components import Components
 from txbroker.broker.environment import Environment
 from txbroker.broker.service import Broker
 from txbroker.config.load import load_broker_config
@@ -92,6 +94,12 @@ class InProcessBroker:
         self.served = Served(connection._registry, {key: handler.request for key, (handler, _) in connection._registry._handlers.items()})
         self._numbers = 0
         self._make_topics()
+
+    @property
+    def components(self) -> Components:
+        """Of the broker, which has started."""
+        assert self._broker.components is not None
+        return self._broker.components
 
     def _fatal(self, why: str) -> None:
         raise Bug(f"the broker wants to stop: {why}")
@@ -167,16 +175,15 @@ class InProcessBroker:
 
     def _take(self, connection: Connection, output: list[bytes]) -> None:
         promised = connection.output_bytes
-        parts = [part if isinstance(part, (bytes, bytearray, memoryview)) else part.read() for part in connection.take_output()]
-        joined = b"".join(parts)
-        if len(joined) != promised:
-            raise Bug(f"{promised} bytes of output were promised, {len(joined)} came")
+        data = joined(connection.take_output())
+        if len(data) != promised:
+            raise Bug(f"{promised} bytes of output were promised, {len(data)} came")
         position = 0
-        while position < len(joined):
-            position += 4 + int.from_bytes(joined[position : position + 4], "big", signed=True)
-        if position != len(joined):
+        while position < len(data):
+            position += 4 + int.from_bytes(data[position : position + 4], "big", signed=True)
+        if position != len(data):
             raise Bug("an answer's size is not that of its frame")
-        output.append(joined)
+        output.append(data)
 
     def _check_log(self, closed: bool) -> None:
         """Check the log: at most one line for a closed connection, and no traceback."""

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from twisted.internet.task import Clock
 
 from simulation.memory_disk import MemoryDisk
+from tests.api.responses import joined
 from tests.cluster.brokers import FakeCluster
 from tests.cluster.test_replicas import ReplicasHarness
 from tests.fuzz import frames
@@ -81,9 +82,9 @@ class Target:
         for _ in range(50):
             self.clock.advance(0)
             self.cluster.turns.run()
-        parts: Any = connection.take_output()
-        assert closed or parts or len(received) < 12, "neither answered nor closed"
-        return b"".join(parts), bool(closed)
+        output = joined(connection.take_output())
+        assert closed or output or len(received) < 12, "neither answered nor closed"
+        return output, bool(closed)
 
     def check(self) -> None:
         """Nothing outside of the log directories, no odd name in them, and a controller that still serves."""

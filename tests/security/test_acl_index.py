@@ -14,15 +14,13 @@ from txbroker.security.acl_index import AclIndex
 from txbroker.security.acl_model import (
     AclBinding,
     AclEntry,
-    AclOperation,
-    AclPermission,
-    AclResource,
-    PatternType,
     ResourcePattern,
 )
+from txbroker.security.acl_model import AclOperation as Op
+from txbroker.security.acl_model import AclPermission as A
+from txbroker.security.acl_model import AclResource as R
+from txbroker.security.acl_model import PatternType as P
 from txbroker.security.principals import java_address, super_users
-
-Op, R, P, A = AclOperation, AclResource, PatternType, AclPermission
 
 
 @dataclass
@@ -68,7 +66,7 @@ def stated(bindings: set[AclBinding], principal: str, host: str, operation: Op, 
 NAMES = st.sampled_from(["a", "ab", "abc", "b", "*", "*a", "x"])
 PRINCIPALS = st.sampled_from(["User:a", "User:b", "User:*"])
 HOSTS = st.sampled_from(["10.0.0.1", "10.0.0.2", "*"])
-OPERATIONS = st.sampled_from(AclOperation)
+OPERATIONS = st.sampled_from(Op)
 ENTRIES = st.builds(AclEntry, PRINCIPALS, HOSTS, OPERATIONS, st.sampled_from(A))
 PATTERNS = st.builds(ResourcePattern, st.sampled_from([R.TOPIC, R.GROUP]), st.sampled_from(P), NAMES)
 BINDINGS = st.sets(st.builds(AclBinding, PATTERNS, ENTRIES), max_size=8)

@@ -24,17 +24,16 @@ from txbroker.security.acl_model import (
     AclBinding,
     AclEntry,
     AclFilter,
-    AclOperation,
-    AclPermission,
-    AclResource,
-    PatternType,
     ResourcePattern,
 )
+from txbroker.security.acl_model import AclOperation as Op
+from txbroker.security.acl_model import AclPermission as A
+from txbroker.security.acl_model import AclResource as R
+from txbroker.security.acl_model import PatternType as P
 from txbroker.security.acl_nodes import acl_path, decode_acl, decode_acl_change, encode_acl, encode_acl_change
 from txbroker.security.acl_store import PATTERNS_MAX, RELOAD_S, AclStore
 
 T = TypeVar("T")
-Op, R, P, A = AclOperation, AclResource, PatternType, AclPermission
 
 
 def acl(
@@ -230,7 +229,7 @@ def test_old_notices_are_deleted(brokers: Brokers) -> None:
 @pytest.mark.parametrize("loss", Loss)
 def test_a_write_whose_connection_is_lost_is_read_again(brokers: Brokers, loss: Loss) -> None:
     losing = LosingTree(brokers.trees.session())
-    one = brokers.broker(losing)  # type: ignore[arg-type]
+    one = brokers.broker(losing)
     losing.next_loss = loss
     change = one.store.change(additions([acl("t")]))
     if loss is Loss.ANSWER:

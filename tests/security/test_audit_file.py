@@ -145,7 +145,8 @@ def test_lines_that_come_too_fast_are_dropped_and_counted() -> None:
 
 
 def test_closing_waits_for_the_last_line() -> None:
-    held, done = Held(), []
+    held = Held()
+    done: list[object] = []
     file = Opened(worker=held)
     file.write(LINE)
     file.write(LINE)

@@ -16,12 +16,12 @@ from tests.fuzz import frames
 from tests.security.test_audit_trail import Recorded, session
 from txbroker.broker.audit_topic import BACKOFF_MAX_S, BATCH_BYTES, COLLECTED_S, STOP_S, WAITING_MAX, AuditTopic, Line
 from txbroker.client.client_errors import ClientError, Unreachable
-from txbroker.config.properties import ConfigError
-from txbroker.errors import BrokerError, ErrorCode
-from txbroker.log.scan import Scan
+from txbroker.errors import BrokerError, ConfigError, ErrorCode
 from txbroker.security.acl_index import NO_ACL, Rule
 from txbroker.security.acl_model import AclOperation as Op
 from txbroker.security.acl_model import AclResource as R
+from txbroker.wire.batch import BatchHeader
+from txbroker.wire.entries import Scan
 from txbroker.wire.records import read_records
 
 
@@ -264,10 +264,13 @@ class Audited(Guarded):
     def lines(self) -> list[dict[str, Any]]:
         """The values of the topic, as one who may read it gets them."""
         self.reactor.advance(1.0)
-        partition = self._broker.components.replicas.get("audit", 0)
+        partition = self.components.replicas.get("audit", 0)
         data = partition.read(0, 1 << 20, partition.log.log_end_offset, True).region.read()
-        records = (record for at, header in Scan(data, check_crc=True) for record in read_records(data, at, header, 1 << 20))
-        return [json.loads(record.value or b"") for record in records]
+        found = []
+        for at, header in Scan(data, check_crc=True):
+            assert isinstance(header, BatchHeader)
+            found += [json.loads(record.value or b"") for record in read_records(data, at, header, 1 << 20)]
+        return found
 
 
 @pytest.fixture
@@ -289,7 +292,7 @@ def test_a_broker_that_may_not_create_topics_waits_for_an_administrator(caplog: 
     try:
         audited.topics(STRANGER, frames.TOPICS[0])
         audited.reactor.advance(1.0)
-        assert "audit" not in audited._broker.components.image.topics
+        assert "audit" not in audited.components.image.topics
         assert "wait: it does not exist; create it, if auto.create.topics.enable is false" in caplog.text
     finally:
         audited.close()

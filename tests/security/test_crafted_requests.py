@@ -28,6 +28,8 @@ from txbroker.config.listener_keys import listener_key
 from txbroker.config.topic_keys import TOPIC_KEYS
 from txbroker.connection.states import RequestKind
 from txbroker.errors import BrokerError, ErrorCode
+from txbroker.security.acl_index import NO_ACL, Rule
+from txbroker.security.acl_model import AclOperation, AclResource
 from txbroker.wire.codec import encode_bytes
 from txbroker.wire.headers import request_prefix
 from txbroker.wire.messages.api_versions import ApiVersionsRequest
@@ -91,16 +93,21 @@ class _DeniesAll:
     def __init__(self) -> None:
         self.denials: Counter[tuple[str, str]] = Counter()
 
-    def authorize(self, *what: Any) -> bool:
+    def authorize(self, session: Session, operation: AclOperation, resource: AclResource, name: str) -> bool:
         return False
 
-    authorize_any = authorize
+    def authorize_any(self, session: Session, operation: AclOperation, resource: AclResource) -> bool:
+        return False
+
+    def rule(self, session: Session, operation: AclOperation, resource: AclResource, name: str) -> Rule:
+        return Rule(NO_ACL)
 
 
 def _handler(api: Any) -> Any:
     """Of this API, without what it works with."""
-    (cls,) = [each for each in vars(api.module).values() if getattr(each, "request", None) is api.request and isinstance(each, type)]
-    handler: Any = cls.__new__(cls)
+    classes: list[Any] = [each for each in vars(api.module).values() if isinstance(each, type)]
+    (cls,) = [each for each in classes if getattr(each, "request", None) is api.request]
+    handler = cls.__new__(cls)
     vars(handler).update(errors=Counter(), _cluster_id="")
     return handler
 

@@ -19,12 +19,12 @@ from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
 from tests.support import java
 from tests.support.broker import BrokerProcess
-from tests.support.cache import KAFKA_OLD
+from tests.support.cache import KAFKA_NEW, KAFKA_OLD
 from tests.support.oauth import LOGIN, MODULE, VALIDATOR, JwksServer, SigningKey, allowed, hand_made, jwks
 from tests.support.raw import ConnectionEnded, RawConnection
 from tests.support.raw_admin import create_topic
 from tests.support.sasl import produce_and_consume, properties_file, sasl_server
-from tests.support.server import HOST, Server, free_port
+from tests.support.server import HOST, free_port
 from tests.support.waiting import PATIENCE_S, until
 from txbroker.client.blocking_connection import BlockingConnection
 from txbroker.client.client_errors import LoginRefused
@@ -193,7 +193,7 @@ def test_a_session_ends_with_its_token(secured: Any) -> None:
 def serves(connection: RawConnection) -> bool:
     wanted = MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name=TOPIC)], allow_auto_topic_creation=False)
     (topic,) = connection.call(wanted, 8).topics
-    return topic.error_code == 0
+    return bool(topic.error_code == 0)
 
 
 def test_rotated_keys(secured: Any, provider: JwksServer) -> None:
@@ -256,7 +256,7 @@ def test_librdkafka(secured: Any) -> None:
 
 
 @pytest.mark.extended
-@pytest.mark.parametrize("release", [KAFKA_OLD, java.KAFKA_NEW])
+@pytest.mark.parametrize("release", [KAFKA_OLD, KAFKA_NEW])
 def test_kafkas_console_clients(secured: Any, tmp_path: Path, name: str, release: str) -> None:
     create_topic(secured.server, name)
     file = tmp_path / "token"
@@ -287,7 +287,7 @@ def test_own_clients(secured: Any, tmp_path: Path) -> None:
         BlockingConnection(host, int(port), settings)
 
 
-def test_the_log_names_the_reason(secured: Server) -> None:
+def test_the_log_names_the_reason(secured: Any) -> None:
     if secured.server.kind != BrokerProcess.kind:
         pytest.skip("lines of this broker")
     log_in(secured.address, RSA.token("carol", exp=now_s(-100), iat=now_s(-200)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,7 @@ def secured(request: pytest.FixtureRequest, server_directory: Path) -> Iterator[
         for user, password in PASSWORDS.items():
             assert set_password(server.address, user, password) == [(user, 0)]
         for mechanism in MECHANISMS:
-            until(lambda mechanism=mechanism: can_log_in(server, mechanism), f"alice can log in with {mechanism}")
+            until(partial(can_log_in, server, mechanism), f"alice can log in with {mechanism}")
         yield server
         if server.kind == BrokerProcess.kind:
             log = server.log()
@@ -62,7 +63,7 @@ def address(server: Any) -> str:
 
 def set_password(plaintext: str, user: str, password: str) -> list[tuple[str, int]]:
     """The errors of all its requests: Kafka 4 does not take two mechanisms of a user in one."""
-    errors = set()
+    errors: set[tuple[str, int]] = set()
     for number, name in HASHES.items():
         upsertion = AlterUserScramCredentialsRequest.ScramCredentialUpsertion(
             name=user, mechanism=number, iterations=4096, salt=SALT,
@@ -105,7 +106,7 @@ def can_log_in(server: Server, mechanism: str) -> bool:
 def serves(connection: RawConnection) -> bool:
     wanted = MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name=TOPIC)], allow_auto_topic_creation=False)
     (topic,) = connection.call(wanted, 8).topics
-    return topic.error_code == 0
+    return bool(topic.error_code == 0)
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
@@ -308,6 +309,12 @@ def test_kafka_python_with_a_wrong_password(secured: Server, mechanism: str, use
         KafkaProducer(**python_settings(secured, mechanism, user, "guess"), bootstrap_timeout_ms=1_000).close()
 
 
+def polled(producer: Producer, errors: list[Any]) -> bool:
+    """Whether the client has reported an error."""
+    producer.poll(0.1)
+    return bool(errors)
+
+
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_librdkafka(secured: Server, mechanism: str) -> None:
     settings = {"bootstrap.servers": address(secured), "security.protocol": "SASL_PLAINTEXT", "sasl.mechanisms": mechanism,
@@ -320,7 +327,7 @@ def test_librdkafka(secured: Server, mechanism: str) -> None:
     for user in ("bob", "ghost"):
         errors: list[Any] = []
         producer = Producer({**settings, "sasl.username": user, "sasl.password": "guess", "error_cb": errors.append})
-        until(lambda producer=producer, errors=errors: producer.poll(0.1) is not None and bool(errors), "the client reports the error")
+        until(partial(polled, producer, errors), "the client reports the error")
         assert errors[0].name() == "_AUTHENTICATION" and not errors[0].fatal()
         reason = "Invalid username or password" if mechanism == "PLAIN" else f"invalid credentials with SASL mechanism {mechanism}"
         assert reason in errors[0].str()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import struct
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -15,6 +16,7 @@ from twisted.internet.error import ConnectionDone
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
+from tests.api.responses import joined
 from tests.security.test_scram import credential
 from tests.transport.test_connection import Heartbeats, Peer, Produces, Transport, generation
 from txbroker.api.api_versions import ApiVersionsHandler
@@ -27,6 +29,7 @@ from txbroker.connection.sasl import SaslConnection
 from txbroker.connection.states import State
 from txbroker.repeated_lines import LOGGED_EVERY_S
 from txbroker.security.failed_logins import FailedLogins
+from txbroker.security.sasl_exchange import Cause
 from txbroker.security.sasl_login import SaslServer
 from txbroker.security.sasl_oauthbearer import REFUSED, AcceptedToken, InvalidToken, OauthExchange
 from txbroker.security.sasl_plain import PlainExchange
@@ -36,6 +39,7 @@ from txbroker.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsR
 from txbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from txbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from txbroker.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from txbroker.wire.schema import Request
 
 LOGIN, WRONG = b"\0alice\0secret", b"\0alice\0guess"
 ALICE = credential("SCRAM-SHA-256", "secret")
@@ -112,10 +116,14 @@ class SaslPeer(Peer):
         """The correlation ids of the responses that are due."""
         return [number for number, _ in self.replies()]
 
+    def sizes(self) -> tuple[int | None, int]:
+        """Of the frames that are taken."""
+        return self.transport.sizes
+
     def token(self, message: bytes) -> bytes | None:
         """Send a message without a header; the answer."""
         self.send_raw(message)
-        data = b"".join(self.connection.take_output())
+        data = joined(self.connection.take_output())
         return data[4:] if data and struct.unpack_from(">i", data)[0] == len(data) - 4 else None
 
     def handshake_answer(self) -> SaslHandshakeResponse:
@@ -133,7 +141,7 @@ class SaslPeer(Peer):
 
 def test_a_login_with_plain() -> None:
     peer = SaslPeer()
-    assert peer.transport.sizes == (SIZE_MAX, 8)
+    assert peer.sizes() == (SIZE_MAX, 8)
     peer.versions()
     ((_, body),) = peer.replies()
     keys = {api.api_key for api in decode(ApiVersionsResponse, 3, memoryview(body)).api_keys}
@@ -141,11 +149,11 @@ def test_a_login_with_plain() -> None:
     peer.handshake()
     answer = peer.handshake_answer()
     assert (answer.error_code, answer.mechanisms) == (0, ["PLAIN", "SCRAM-SHA-256", "OAUTHBEARER"])
-    assert peer.transport.session.principal == "User:ANONYMOUS" and peer.transport.sizes == (SIZE_MAX, 8)
+    assert peer.transport.session.principal == "User:ANONYMOUS" and peer.sizes() == (SIZE_MAX, 8)
     peer.login()
     done = peer.login_answer()
     assert (done.error_code, done.error_message, bytes(done.auth_bytes), done.session_lifetime_ms) == (0, "", b"", 0)
-    assert peer.transport.session.principal == "User:alice" and peer.transport.sizes == (None, 8)
+    assert peer.transport.session.principal == "User:alice" and peer.sizes() == (None, 8)
     assert peer.connection._state is State.READY and peer.server.logins == {"PLAIN": 1, "SCRAM-SHA-256": 0, "OAUTHBEARER": 0}
     peer.beat(5)
     peer.versions(6)
@@ -185,9 +193,9 @@ def test_messages_without_a_header() -> None:
     """After SaslHandshake v0; they may be shorter than any request."""
     peer = SaslPeer()
     peer.handshake(version=0)
-    assert peer.answers() == [2] and peer.transport.sizes == (SIZE_MAX, 0)
+    assert peer.answers() == [2] and peer.sizes() == (SIZE_MAX, 0)
     assert peer.token(b"\0bob\0builder") == b""
-    assert peer.transport.session.principal == "User:bob" and peer.transport.sizes == (None, 8)
+    assert peer.transport.session.principal == "User:bob" and peer.sizes() == (None, 8)
     peer.beat(3)
     assert peer.answers() == [3]
     peer.connect()
@@ -260,6 +268,16 @@ def test_a_mechanism_that_is_not_enabled() -> None:
         assert peer.failures.counts == {("L", "", "mechanism"): 1}
 
 
+def noting(names: list[str], name: str, decode: Callable[[memoryview], Request]) -> Callable[[memoryview], Request]:
+    """As `decode`, and adds the name to the list."""
+
+    def noted(frame: memoryview) -> Request:
+        names.append(name)
+        return decode(frame)
+
+    return noted
+
+
 @pytest.mark.parametrize("before", [[], ["versions"], ["handshake"], ["scram"], ["scram", "first"], ["raw"]], ids="-".join)
 @pytest.mark.parametrize("name", ["versions", "handshake", "login", "heartbeat", "unknown", "undecodable"])
 def test_every_request_in_every_state_before_the_login(before: list[str], name: str) -> None:
@@ -276,7 +294,7 @@ def test_every_request_in_every_state_before_the_login(before: list[str], name: 
     decoded: list[str] = []
     for key, version in ((18, 3), (17, 1), (36, 2), (12, 3)):
         route = peer.registry.routes[key << 16 | version]
-        route.decode = lambda frame, own=route.decode, name=route.name: decoded.append(name) or own(frame)
+        route.decode = noting(decoded, route.name, route.decode)
     if name == "versions":
         peer.versions(7)
     elif name == "handshake":
@@ -368,8 +386,13 @@ def limited(lifetime_ms: int = 5000, *handlers: Any) -> SaslPeer:
     return peer
 
 
+SENT: tuple[Callable[[SaslPeer], object], ...] = (
+    lambda peer: peer.beat(7), lambda peer: peer.versions(7), lambda peer: peer.login(number=7),
+)  # fmt: skip
+
+
 def test_an_expired_session_ends_with_the_next_request() -> None:
-    for send in (lambda peer: peer.beat(7), lambda peer: peer.versions(7), lambda peer: peer.login(number=7)):
+    for send in SENT:
         peer = limited()
         peer.clock.advance(4.9)
         peer.beat(6)
@@ -497,7 +520,7 @@ def test_a_refused_token_is_answered_at_once_and_the_failure_late(caplog: pytest
     answer = peer.login_answer()
     assert (answer.error_code, answer.error_message) == (58, REFUSED.decode()) and peer.transport.closing
     peer.connection.connectionLost(Failure(ConnectionDone()))
-    assert peer.failures.counts["L", "OAUTHBEARER", "token"] == 1
+    assert peer.failures.counts["L", "OAUTHBEARER", Cause.TOKEN] == 1
 
 
 def test_a_client_that_leaves_after_a_refused_token_is_logged(caplog: pytest.LogCaptureFixture) -> None:
@@ -506,7 +529,7 @@ def test_a_client_that_leaves_after_a_refused_token_is_logged(caplog: pytest.Log
     peer.login(bearer("expired"))
     peer.connection.connectionLost(Failure(ConnectionDone()))
     assert "as 'alice' with OAUTHBEARER on listener L: the token has expired" in caplog.text
-    assert peer.failures.counts["L", "OAUTHBEARER", "token"] == 1
+    assert peer.failures.counts["L", "OAUTHBEARER", Cause.TOKEN] == 1
 
 
 def test_only_the_login_is_taken_while_a_session_is_renewed() -> None:
@@ -554,7 +577,7 @@ def test_no_frames_lead_past_the_login(frames: list[bytes], raw: bool) -> None:
     if raw:
         peer.handshake(version=0)
     for frame in frames:
-        if peer.connection.full or not (peer.transport.sizes[1] <= len(frame) <= SIZE_MAX):
+        if peer.connection.full or not (peer.sizes()[1] <= len(frame) <= SIZE_MAX):
             break
         peer.send_raw(frame)
     peer.clock.advance(DELAY_S)

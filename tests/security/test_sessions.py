@@ -15,6 +15,7 @@ from kafka import KafkaProducer
 from tests.metrics.scraping import Scrape
 from tests.support import java
 from tests.support.broker import BrokerProcess
+from tests.support.cache import KAFKA_NEW
 from tests.support.raw_admin import create_topic
 from tests.support.sasl import PASSWORDS, client_properties, properties_file, sasl_server
 from tests.support.server import Server
@@ -92,7 +93,7 @@ def check(server: Server, send: Any) -> None:
 def test_javas_producer_logs_in_again(secured: Server, tmp_path: Path) -> None:
     file = properties_file(tmp_path / "alice", client_properties("PLAIN", "alice", PASSWORDS["alice"]))
     logins, expired = counts(secured)
-    line = java.command("kafka-console-producer", java.KAFKA_NEW, ["--bootstrap-server", address(secured), "--topic", TOPIC,
+    line = java.command("kafka-console-producer", KAFKA_NEW, ["--bootstrap-server", address(secured), "--topic", TOPIC,
                         "--producer.config", str(file)])  # fmt: skip
     with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as producer:
         assert producer.stdin is not None and producer.stderr is not None

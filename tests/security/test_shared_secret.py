@@ -9,7 +9,7 @@ from twisted.internet.defer import Deferred, fail
 
 from tests.support.fakes.turns import Turns
 from txbroker.cluster.node_paths import SHARED_SECRET
-from txbroker.cluster.tree.interface import Refused, Tree
+from txbroker.cluster.tree.interface import Refused, Stat, Tree, Watcher
 from txbroker.cluster.tree.memory import MemoryTrees
 from txbroker.security.shared_secret import SECRET_BYTES, shared_secret
 
@@ -55,8 +55,12 @@ def test_a_damaged_node_is_named_and_stays(cluster: Cluster, data: bytes | None,
     assert cluster.turns.result(tree.get(SHARED_SECRET))[0] == data
 
 
-def test_a_node_that_may_not_be_read(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_node_that_may_not_be_read(cluster: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     tree = cluster.trees.session()
-    tree.get = lambda path, watch=None: fail(Refused(path, problem="ZooKeeper refuses the operation"))  # type: ignore[method-assign]
+
+    def get(path: str, *, watch: Watcher | None = None) -> Deferred[tuple[bytes | None, Stat]]:
+        return fail(Refused(path, problem="ZooKeeper refuses the operation"))
+
+    monkeypatch.setattr(tree, "get", get)
     assert len(cluster.secret(tree)) == SECRET_BYTES
     assert "ZooKeeper refuses the operation" in caplog.text

@@ -6,6 +6,7 @@ import base64
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,7 @@ def secured(request: pytest.FixtureRequest, server_directory: Path) -> Iterator[
     try:
         for user, password in PASSWORDS.items():
             set_password(server.address, user, password)
-            until(lambda user=user, password=password: not logged_in(server, user, password).error_code, f"{user} can log in")
+            until(partial(can_log_in, server, user, password), f"{user} can log in")
         create_topic(server, "secured")
         yield server
         if kind == BrokerProcess.kind:
@@ -62,6 +63,10 @@ def secured(request: pytest.FixtureRequest, server_directory: Path) -> Iterator[
 def logged_in(server: Server, user: str, password: str) -> Any:
     with RawConnection(address(server)) as connection:
         return log_in(connection, "SCRAM-SHA-512", user, password)
+
+
+def can_log_in(server: Server, user: str, password: str) -> bool:
+    return not logged_in(server, user, password).error_code
 
 
 class Client(RawConnection):

@@ -41,7 +41,7 @@ IA5, BMP, T61, UNIVERSAL, VISIBLE = (
     ],
 )  # fmt: skip
 def test_the_subject_is_printed_as_by_java(tmp_path: Path, parts: list[list[tuple[object, ...]]], expected: str) -> None:
-    subject = Name([RelativeDistinguishedName([NameAttribute(*attribute) for attribute in part]) for part in parts])  # type: ignore[arg-type]
+    subject = Name([RelativeDistinguishedName([NameAttribute(*attribute) for attribute in part]) for part in parts])
     assert read_certificate(Authority(tmp_path).issue("odd", subject=subject).der).subject == expected
 
 

@@ -46,7 +46,8 @@ class Running:
     def shown(self) -> int:
         """The serial number of the certificate that clients get."""
         host, _, port = self.tls.rpartition(":")
-        return x509.load_pem_x509_certificate(ssl.get_server_certificate((host, int(port)), timeout=PATIENCE_S).encode()).serial_number
+        certificate = x509.load_pem_x509_certificate(ssl.get_server_certificate((host, int(port)), timeout=PATIENCE_S).encode())
+        return int(certificate.serial_number)
 
     def stored(self) -> dict[str, str]:
         """The configuration of the broker in ZooKeeper."""

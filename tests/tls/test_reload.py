@@ -419,14 +419,14 @@ def test_each_security_key_takes_effect_at_once_or_is_refused(tmp_path: Path) ->
 
     possible = {key.name for key in security_keys.KEYS if key.name.startswith("ssl.") and key.effective and key.update is Update.PER_BROKER}
     assert {f"ssl.{key}" for key in with_effect} == possible - {"ssl.engine.factory.class"}
-    for key, values in with_effect.items():
+    for changed, values in with_effect.items():
         before = running.tls.by_name["A"].loaded
         named = [Change(f"listener.name.a.ssl.{name}", Operation.SET, value) for name, value in values.items()]
         stored = alter_broker_configs(running.config, {}, encrypted(running.config, named, os.urandom, per_broker=True), per_broker=True)
         running.config.set_dynamic(stored, {})
         running.tls.refresh()
         after = running.tls.by_name["A"].loaded
-        assert after is not before and after.settings != before.settings, key
+        assert after is not before and after.settings != before.settings, changed
         running.config.set_dynamic({}, {})
         running.tls.refresh()
         assert running.tls.by_name["A"].loaded.settings == before.settings

@@ -14,6 +14,7 @@ from twisted.internet.defer import CancelledError, Deferred, succeed
 from twisted.internet.error import ConnectionDone
 from twisted.python.failure import Failure
 
+from tests.api.responses import joined
 from txbroker.api.produce import ProduceHandler
 from txbroker.api.registry import Registry
 from txbroker.api.request_context import RequestContext, Session
@@ -91,13 +92,22 @@ class ApiVersionsOfOne:
 
 
 class Transport:
-    """Records the calls of a connection."""
+    """Records the calls of a connection, whose client need not log in."""
 
     session = Session(peer_host="10.0.0.9", peer_port=5000, local_host="10.0.0.1", local_port=9092, listener="L", number=7)
 
     def __init__(self) -> None:
         self.flushes = 0
         self.closing = self.disconnecting = False
+
+    def limit_frames(self, high: int | None, low: int = 8) -> None:
+        raise AssertionError("frames have the size that every connection takes")
+
+    def expect_login(self, message_bytes_max: int) -> None:
+        raise AssertionError("this client need not log in")
+
+    def logged_in(self) -> None:
+        raise AssertionError("this client does not log in")
 
     def flush(self) -> None:
         self.flushes += 1
@@ -132,7 +142,7 @@ class Peer:
     def replies(self) -> list[tuple[int, bytes]]:
         """Correlation id and remaining bytes of each response that is due."""
         announced = self.connection.output_bytes
-        data = b"".join(self.connection.take_output())
+        data = joined(self.connection.take_output())
         assert len(data) == announced
         found = []
         while data and data != other_protocols.ANSWER:

@@ -22,7 +22,8 @@ class Granted:
 
 def frames_of(inbox: Inbox, handled_max: int = 1 << 30) -> list[bytes]:
     """Consume the complete frames of the inbox."""
-    found, position = [], 0
+    found: list[bytes] = []
+    position = 0
     while inbox.filled - position >= 4 and len(found) < handled_max:
         end = position + 4 + struct.unpack_from(">i", inbox.view, position)[0]
         if end > inbox.filled:

@@ -8,7 +8,7 @@ import pytest
 from twisted.internet.defer import Deferred
 
 from tests.transport.test_connection import ApiVersionsOfOne, Heartbeats, Peer, answered, generation
-from txbroker.api.registry import Registry
+from txbroker.api.registry import Handler, Registry
 from txbroker.api.request_context import RequestContext
 from txbroker.connection.protocol import Connection
 from txbroker.connection.states import ANONYMOUS_STATES, SASL_STATES, RequestKind, State
@@ -46,7 +46,7 @@ class SaslPeer(Peer):
     def __init__(self) -> None:
         super().__init__()
         self.logins = Logins()
-        handlers = [ApiVersionsOfOne(), Heartbeats(generation), Handshakes(), self.logins]
+        handlers: list[Handler] = [ApiVersionsOfOne(), Heartbeats(generation), Handshakes(), self.logins]
         self.connection = Connection(Registry(handlers), SASL_STATES)
         self.connection.makeConnection(self.transport)
 

@@ -8,6 +8,7 @@ import os
 import struct
 import weakref
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,6 @@ import pytest
 
 from tests.transport.harness import ListenerHarness, frame
 from txbroker.log.region import Region
-from txbroker.transport import output
 from txbroker.transport.hub import SENT_TOGETHER
 from txbroker.transport.server import TOGETHER_BYTES_MAX
 
@@ -201,7 +201,7 @@ def cold(monkeypatch: pytest.MonkeyPatch, warm: set[int]) -> None:
         return real(fd, buffers, position, flags)
 
     real = os.preadv
-    monkeypatch.setattr(output.os, "preadv", preadv)
+    monkeypatch.setattr(os, "preadv", preadv)
 
 
 @pytest.mark.parametrize("length", [100, 4_500_000])
@@ -356,6 +356,10 @@ def test_responses_of_one_turn_to_one_connection_are_sent_together(start: Make) 
     assert unsent == [5, 10, 15, 20], "all are sent at the end of the turn"
 
 
+def has_taken(harness: ListenerHarness, frames: int) -> bool:
+    return bool(harness.protocols[0].frames >= frames)
+
+
 def test_a_full_protocol_gets_no_frames_until_it_flushes(start: Make) -> None:
     def fill(received: memoryview) -> None:
         harness.protocols[0].stop = True
@@ -369,7 +373,7 @@ def test_a_full_protocol_gets_no_frames_until_it_flushes(start: Make) -> None:
     for taken in range(2, 6):
         harness.protocols[0].stop = False
         harness.protocols[0].transport.flush()
-        harness.until(lambda taken=taken: harness.protocols[0].frames >= taken)
+        harness.until(partial(has_taken, harness, taken))
         harness.turns()
         assert harness.protocols[0].frames == taken
     harness.protocols[0].answer = lambda received: [b"."]
