@@ -7,6 +7,7 @@ import itertools
 import re
 import shutil
 import signal
+import tempfile
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -84,17 +85,26 @@ def _no_remains() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def server_directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A directory for brokers' directories, which can be large: it is removed at the end."""
+def all_server_directories(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A directory for all `server_directory`, which can be large: it is removed at the end."""
     directory = tmp_path_factory.mktemp("brokers")
     yield directory
     shutil.rmtree(directory, ignore_errors=True)
 
 
+@pytest.fixture(scope="module")
+def server_directory(all_server_directories: Path) -> Path:
+    """An empty directory for brokers' directories.
+
+    A process of pytest-xdist can take tests of one file, of others, and of the first one again: then fixtures of the file start once more.
+    """
+    return Path(tempfile.mkdtemp(dir=all_server_directories))
+
+
 @pytest.fixture(scope="session")
-def shared_broker(request: pytest.FixtureRequest, server_directory: Path) -> Iterator[Server]:
+def shared_broker(request: pytest.FixtureRequest, all_server_directories: Path) -> Iterator[Server]:
     """The broker that most tests share. Tests use the fixture `broker`, which also checks its log."""
-    server = _start(request, server_directory / "shared", {})
+    server = _start(request, all_server_directories / "shared", {})
     yield server
     status = server.stop() if server.running else None
     server.close()

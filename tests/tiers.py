@@ -12,7 +12,7 @@ from collections.abc import Container, Iterator
 # A test that uses one of these starts processes of its own.
 OWN = frozenset({"start_broker", "start_cluster", "spark_jars", "zookeeper_process", "both"})
 SHARED = "broker"
-DIRECTORY = "server_directory"  # what everything that starts servers uses
+DIRECTORY = "all_server_directories"  # what everything that starts servers uses
 
 # What would not be in the short tier, and what it stands for.
 SHORT = {

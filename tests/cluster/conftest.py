@@ -14,9 +14,9 @@ _chroots = count(1)
 
 
 @pytest.fixture(scope="session")
-def zookeeper_process(server_directory: Path) -> Iterator[ZooKeeperProcess]:
+def zookeeper_process(all_server_directories: Path) -> Iterator[ZooKeeperProcess]:
     """A ZooKeeper that all tests share."""
-    process = ZooKeeperProcess(server_directory / "zookeeper")
+    process = ZooKeeperProcess(all_server_directories / "zookeeper")
     process.start()
     yield process
     process.kill()

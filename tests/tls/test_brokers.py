@@ -151,11 +151,11 @@ class SecuredCluster(Cluster):
 
 
 @pytest.fixture
-def secured(server_directory: Path, tmp_path: Path) -> Iterator[Callable[..., SecuredCluster]]:
+def secured(server_directory: Path, tmp_path: Path, name: str) -> Iterator[Callable[..., SecuredCluster]]:
     made: list[SecuredCluster] = []
 
     def make(*kinds: str) -> SecuredCluster:
-        made.append(SecuredCluster(server_directory / "secured", kinds, tmp_path))
+        made.append(SecuredCluster(server_directory / name, kinds, tmp_path))
         return made[-1]
 
     yield make
