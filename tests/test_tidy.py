@@ -28,14 +28,15 @@ RANKS = {
     "transport": 6, "connection": 6, "broker": 6, "maintenance": 6, "metrics": 6,
     "tap": 7, "signals": 7, "startup": 7, "supervisor": 7, "log_output": 7, "cleaner_process": 7, "guard_process": 7,
     "garbage_collection": 7, "child_processes": 7, "broker_processes": 7, "tree_process": 7, "ready_file": 7,
-    "spark": 8, "cli": 9, "__main__": 9, "simulation": 10,
+    "spark": 8, "testing": 8, "cli": 9, "__main__": 9, "simulation": 10,
 }  # fmt: skip
 WITHOUT_TWISTED = ("wire", "tls", "log", "client", "errors", "names", "clock", "backoff", "config", "console", "spark")
 TWISTED_CLIENT = "txbroker.client.twisted_connection"  # the brokers' own connections
 # The places that ARCHITECTURE.md marks: they touch the operating system, the real reactor, the clock or chance.
 OUTSIDE = ("build_info.py", "tap.py", "signals.py", "startup.py", "supervisor.py", "cleaner_process.py", "guard_process.py",
            "garbage_collection.py", "ready_file.py",
-           "child_processes.py", "broker_processes.py", "tree_process.py", "__main__.py", "cli/", "console/", "spark/", "transport/",
+           "child_processes.py", "broker_processes.py", "tree_process.py", "__main__.py", "cli/", "console/", "spark/", "testing/",
+           "transport/",
            "tls/files.py", "client/blocking_connection.py", "client/coordinator_connection.py", "client/pipelined_connection.py",
            "client/topic_metadata.py", "client/topic_reader.py", "client/web_document.py", "log/os_disk.py", "log/cleaner/worker.py",
            "cluster/tree/sqlite.py", "cluster/tree/sqlite_file.py", "cluster/tree/kazoo_session.py",
@@ -49,7 +50,7 @@ WAYS_OUT = {
 }  # fmt: skip
 NO_WAY_OUT = {"threading.Lock", "mmap.mmap"}
 # The only places that read the wall clock: for timestamps of records, dates that are shown, and ages of records.
-WALL_CLOCK = ("tap.py", "cli/")
+WALL_CLOCK = ("tap.py", "cli/", "testing/records.py")
 WALL_CLOCKS = re.compile(
     r"([\w.]+\.)?time\.(time|time_ns|CLOCK_REALTIME)|([\w.]+\.)?(datetime|date)\.(now|utcnow|today)|twisted\.python\.runtime.*"
 )
@@ -59,7 +60,8 @@ BANNED_CALLS = {"open", "print", "input", "Random", "random.Random", "random.Sys
 # Entry points, which nothing imports, the metadata tree of tests, the source of a generated module, and what tests run.
 ENTRIES = {"txbroker.__main__", "txbroker.log.cleaner.worker", "txbroker.tap", "txbroker.cli.main",
            "txbroker.tree_process", "txbroker.cluster.tree.memory", "txbroker.cluster.tree.session_guard",
-           "txbroker.wire.inline_varints", "txbroker.wire.record_loops_source", "simulation.histories",
+           "txbroker.wire.inline_varints", "txbroker.wire.record_loops_source", "txbroker.testing",
+           "txbroker.testing.pytest_plugin", "txbroker.testing.server", "simulation.histories",
            "simulation.__main__"}  # fmt: skip
 MODULE_LINES_MAX = 600
 # What was to be done, and places of one machine.

@@ -65,6 +65,10 @@ SHORT = {
     "mirror/test_copying.py::test_batches_pass_through[none]": "a copy between two brokers",
     "mirror/test_copying.py::test_a_copy_is_continued": "a copy that ends and goes on",
     "mirror/test_command.py::test_until_caught_up": "the command `mirror`",
+    # The test kit.
+    "testing/test_kafka.py::test_records_are_read_as_they_were_written": "a broker for tests",
+    "testing/test_plugin.py::test_a_test_with_two_clients_in_a_group": "the plugin of pytest",
+    "testing/test_plugin.py::test_the_plugin_imports_nothing_and_starts_nothing_by_itself": "what every run of pytest imports",
     # Random histories of whole systems.
     "cleaner/test_generational.py::test_the_bound_holds_for_all_kinds_of_writes[same-0.2]": "one shape of writes",
     "cleaner/test_generational.py::test_the_bound_holds_for_all_kinds_of_writes[moving-0.5]": "another one",
@@ -100,6 +104,7 @@ EXTENDED = {
     "simulation/test_simulation.py::test_a_deliberate_bug_is_found_soon": "tests the simulation, by many seeds",
     "simulation/test_stored_plans.py": "tests the simulation, by a seed for each deliberate bug",
     "spark/test_standalone.py": "starts clusters of Spark",
+    "testing/test_plugin.py": "runs pytest in processes of its own",
     "transactions/test_real_clients.py::test_kafkas_performance_test_with_transactions": "starts JVMs",
     "transactions/test_real_clients.py::test_kafkas_tool_describes_and_lists_transactions": "starts JVMs",
 }  # fmt: skip

@@ -43,7 +43,7 @@ def test_an_out_of_order_change_stream_in_the_three_strategies(broker: Server) -
 
 def test_the_program_of_the_readme(start_broker: Callable[..., Server]) -> None:
     server = start_broker()
-    (program,) = blocks(read(CHECKOUT / "README.md"), "python")
+    program = blocks(read(CHECKOUT / "README.md"), "python")[0]
     assert python(program, server) == "b'from Python'\n"
     command = [sys.executable, "-m", "txbroker", "audit", "keys", "--bootstrap-server", server.address, "--topic", "hello"]
     audited = subprocess.run([*command, "--group", "readers"], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
@@ -57,27 +57,18 @@ def test_the_clients_of_the_clients_page(broker: Server) -> None:
 
 
 @pytest.mark.process
-def test_a_broker_in_a_with_statement_and_as_a_fixture(tmp_path: Path) -> None:
-    (recipe,) = blocks(read(DOCS / "testing.md"), "python")
-    (tmp_path / "test_recipe.py").write_text(recipe + """
-
-def test_it(kafka_address):
-    from kafka import KafkaConsumer, KafkaProducer
-    with KafkaProducer(bootstrap_servers=kafka_address) as producer:
-        producer.send("hello", b"recipe").get(30)
-    with KafkaConsumer("hello", bootstrap_servers=kafka_address, auto_offset_reset="earliest") as consumer:
-        assert next(consumer).value == b"recipe"
-        assert len(consumer.partitions_for_topic("hello")) == 3
-
-
-def test_a_broker_of_its_own(kafka_address):
-    with broker(num_partitions=2) as address:
-        assert address != kafka_address
-""")
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_recipe.py"]
-    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S, check=False,
-                           env={**os.environ, "PYTHONPATH": str(CHECKOUT)})
-    assert ended.returncode == 0, ended.stdout + ended.stderr
+def test_the_programs_of_the_page_about_tests(tmp_path: Path) -> None:
+    first, marker, kafka, unittest = blocks(read(DOCS / "testing.md"), "python")
+    (_, readme) = blocks(read(CHECKOUT / "README.md"), "python")
+    for name, text in (("first", first), ("marker", marker), ("readme", readme), ("unittest", unittest)):
+        (tmp_path / f"test_{name}.py").write_text(text)
+    environment = {**os.environ, "PYTHONPATH": str(CHECKOUT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "txbroker.testing.pytest_plugin"]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S, check=False, env=environment)
+    assert ended.returncode == 0 and "4 passed" in ended.stdout, ended.stdout + ended.stderr
+    command = [sys.executable, "-c", kafka]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S, check=False, env=environment)
+    assert ended.returncode == 0 and ended.stdout.splitlines()[1:] == ["0 0 None b'plain'", "0 1 b'key' b'value'"], ended
 
 
 @pytest.mark.process

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import configparser
 import os
 import shutil
 import signal
@@ -90,10 +91,13 @@ def test_the_wheel_has_the_licence(wheel: Path) -> None:
     assert archive.read(name) == (CHECKOUT / "LICENSE").read_bytes()
 
 
-def test_the_wheel_has_the_command(wheel: Path) -> None:
+def test_the_wheel_has_the_command_and_the_plugin_of_pytest(wheel: Path) -> None:
     archive = zipfile.ZipFile(wheel)
     (entry_points,) = (name for name in archive.namelist() if name.endswith("entry_points.txt"))
-    assert "txbroker = txbroker.cli.main:main" in archive.read(entry_points).decode()
+    sections = configparser.ConfigParser()
+    sections.read_string(archive.read(entry_points).decode())
+    assert dict(sections["console_scripts"]) == {"txbroker": "txbroker.cli.main:main"}
+    assert dict(sections["pytest11"]) == {"txbroker": "txbroker.testing.pytest_plugin"}
 
 
 def test_the_sdist_makes_the_same_wheel(built: Path, wheel: Path, tmp_path: Path) -> None:

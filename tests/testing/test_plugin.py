@@ -1,0 +1,292 @@
+"""The pytest plugin: fixtures, options and the marker, in runs of pytest of their own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.cache import CHECKOUT
+from tests.support.server import Server
+from tests.support.waiting import PATIENCE_S, until
+from tests.testing.leftovers import brokers_in
+from tests.testing.suite import Suite
+
+pytestmark = pytest.mark.process
+
+
+@pytest.fixture
+def suite(tmp_path: Path) -> Suite:
+    return Suite(tmp_path)
+
+
+def test_a_test_with_two_clients_in_a_group(suite: Suite) -> None:
+    suite.write("test_it.py", """
+        from confluent_kafka import Consumer, Producer
+
+        def test_it(txbroker, txbroker_topic, txbroker_group):
+            producer = Producer(txbroker.client_config("confluent"))
+            producer.produce(txbroker_topic, b"value")
+            producer.flush()
+            members = [Consumer(txbroker.client_config("confluent", txbroker_group)) for _ in range(2)]
+            for member in members:
+                member.subscribe([txbroker_topic])
+            found = []
+            while not found:
+                for member in members:
+                    found += [message.value() for message in member.consume(1, 0.05)]
+            for member in members:
+                member.close()
+            assert found == [b"value"]
+        """)  # fmt: skip
+    assert "1 passed" in suite.run()
+    suite.check_nothing_is_left()
+
+
+def test_the_plugin_imports_nothing_and_starts_nothing_by_itself() -> None:
+    program = """if True:
+        import sys, pytest
+        before = set(sys.modules)
+        import txbroker.testing.pytest_plugin
+        print(sorted(set(sys.modules) - before))
+        """
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE_S, cwd=CHECKOUT, check=True)
+    added = ["txbroker", "txbroker.testing", "txbroker.testing.plugin_options", "txbroker.testing.pytest_plugin"]
+    assert ended.stdout == f"{added}\n"
+
+
+MANY = """
+    import os, pathlib, pytest
+
+    @pytest.mark.parametrize("number", range(50))
+    def test_it(txbroker, txbroker_topic, txbroker_group, number):
+        txbroker.produce(txbroker_topic, str(number))
+        assert [each.value for each in txbroker.records(txbroker_topic)] == [str(number).encode()]
+        pathlib.Path(f"{number}.address").write_text(f"{txbroker.bootstrap_servers} {txbroker_topic} {txbroker_group} {os.getpid()}")
+    """
+
+
+def reports(suite: Suite) -> list[tuple[str, ...]]:
+    """Of each test: address, topic, group, process."""
+    return [tuple(file.read_text().split()) for file in suite.directory.glob("*.address")]
+
+
+def test_all_processes_of_xdist_share_one_broker(suite: Suite) -> None:
+    suite.write("test_many.py", MANY)
+    assert "50 passed" in suite.run("-n", "8", xdist=True)
+    addresses, topics, groups, processes = map(set, zip(*reports(suite), strict=True))
+    assert (len(addresses), len(topics), len(groups)) == (1, 50, 50) and len(processes) > 1
+    suite.check_nothing_is_left()
+
+
+def test_each_process_can_have_a_broker_of_its_own(suite: Suite) -> None:
+    suite.write("test_many.py", MANY)
+    assert "50 passed" in suite.run("-n", "2", "--txbroker-per-worker", "--dist=load", "--maxschedchunk=1", xdist=True)
+    pairs = {(process, address) for address, _, _, process in reports(suite)}
+    assert len(pairs) == 2 and len({address for _, address in pairs}) == 2
+    suite.check_nothing_is_left()
+
+
+def test_a_killed_worker_leaves_the_broker_to_the_others(suite: Suite) -> None:
+    suite.write("test_kill.py", """
+        import os, pathlib, pytest
+
+        @pytest.mark.parametrize("number", range(6))
+        def test_it(txbroker, number):
+            pathlib.Path(f"{number}.address").write_text(txbroker.bootstrap_servers)
+            if number in (0, 3):
+                os.kill(os.getpid(), 9)
+        """)  # fmt: skip
+    output = suite.run("-n", "2", xdist=True, status=1)
+    assert "2 failed, 4 passed" in output
+    assert len(set(reports(suite))) == 1 and len(reports(suite)) == 6
+    suite.check_nothing_is_left()
+
+
+@pytest.mark.parametrize("arguments", [(), ("-n", "2")], ids=["alone", "xdist"])
+def test_no_broker_is_left_when_pytest_is_killed(arguments: tuple[str, ...], suite: Suite) -> None:
+    suite.write("test_wait.py", """
+        import os, pathlib, signal, pytest
+
+        @pytest.mark.parametrize("number", range(2))
+        def test_it(txbroker, number):
+            pathlib.Path(f"{os.getpid()}.waits").touch()
+            signal.pause()
+        """)  # fmt: skip
+    with suite.running(*arguments, xdist=bool(arguments)) as process:
+        until(lambda: list(suite.directory.glob("*.waits")), "a test has a broker")
+        assert len(brokers_in(suite.temporary)) == 1
+        process.send_signal(signal.SIGKILL)
+        process.wait(PATIENCE_S)
+    suite.check_nothing_is_left()
+
+
+def test_the_marker_gives_a_test_a_broker_with_other_settings(suite: Suite) -> None:
+    suite.write("pytest.ini", """
+        [pytest]
+        addopts = --strict-markers
+        txbroker_settings =
+            num.partitions=2
+            message.max.bytes=5000
+        txbroker_topics = ready:3
+        """)  # fmt: skip
+    suite.write("test_marker.py", """
+        import pytest
+        from txbroker.client.client_errors import RequestFailed
+
+        def sizes(kafka):
+            "Whether a record of 8,000 bytes, and one of 2,000 bytes, is accepted, or the error."
+            found = []
+            for size in (8000, 2000):
+                try:
+                    found.append(kafka.produce("ready", b"x" * size) != [])
+                except RequestFailed as error:
+                    found.append(error.code)
+            return found
+
+        seen = []
+
+        def test_without(txbroker):
+            assert sizes(txbroker) == [10, True]
+            seen.append(txbroker.bootstrap_servers)
+
+        @pytest.mark.txbroker(settings={"message.max.bytes": 1000})
+        class TestClass:
+            def test_class(self, txbroker):
+                assert sizes(txbroker) == [10, 10]
+                seen.append(txbroker.bootstrap_servers)
+
+            @pytest.mark.txbroker(settings={"message.max.bytes": 9000})
+            def test_nearest(self, txbroker, txbroker_topic):
+                assert sizes(txbroker) == [True, True]
+                assert txbroker_topic.startswith("test_nearest-")
+                seen.append(txbroker.bootstrap_servers)
+
+        def test_again(txbroker):
+            assert sizes(txbroker) == [10, True]
+
+        def test_different_brokers():
+            assert len(set(seen)) == 3
+        """)  # fmt: skip
+    assert "5 passed" in suite.run()
+
+
+@pytest.mark.parametrize(("marker", "arguments", "problem"), [
+    ("settings={}", "", "has the marker txbroker, but does not use the fixture txbroker: add it to the arguments, or remove the marker"),
+    ("setings={}", "txbroker", "the marker txbroker takes only settings={key: value}, not setings={}"),
+    ("settings=3", "txbroker", "the marker txbroker takes only settings={key: value}, not 3"),
+    ("settings={'num.partitons': 3}", "txbroker",
+     "the broker did not start: num.partitons is not a known key (did you mean num.partitions?); correct or remove it"),
+], ids=["no fixture", "another argument", "another type", "unknown setting"])  # fmt: skip
+def test_a_wrong_marker(marker: str, arguments: str, problem: str, suite: Suite) -> None:
+    suite.write("test_marker.py", f"""
+        import pytest
+
+        @pytest.mark.txbroker({marker})
+        def test_it({arguments}): pass
+        """)  # fmt: skip
+    output = suite.run(status=1 if "did not start" in problem else 2)
+    assert any(line.endswith(problem) for line in output.splitlines()), output
+
+
+@pytest.mark.parametrize(("option", "problem"), [
+    ("--txbroker-port=x", "txbroker_port is 'x'; it must be a number from 0 to 65535 (--txbroker-port)"),
+    ("--txbroker-partitions=0", "txbroker_partitions is '0'; it must be a number from 1 to 10000 (--txbroker-partitions)"),
+    ("--txbroker-setting=x", "txbroker_settings has 'x'; it must be KEY=VALUE, such as num.partitions=3 (--txbroker-setting)"),
+    ("--txbroker-topic=a:b", "txbroker_topics has 'a:b'; it must be NAME or NAME:PARTITIONS, such as orders:3 (--txbroker-topic)"),
+    ("--txbroker-prot=1", "unrecognized arguments: --txbroker-prot=1"),
+])  # fmt: skip
+def test_a_wrong_option(option: str, problem: str, suite: Suite) -> None:
+    suite.write("test_it.py", "def test_it(): pass\n")
+    output = suite.run(option, status=4)
+    assert [line for line in output.splitlines() if line.endswith(problem)] != [], output
+
+
+def test_a_port_in_use_and_a_port_for_each_of_several_brokers(suite: Suite, broker: Server) -> None:
+    suite.write("test_it.py", "def test_it(txbroker): pass\n")
+    output = suite.run(f"--txbroker-port={broker.port}", status=1)
+    problem = f"the broker did not start: port {broker.port} is in use; stop what uses it, or specify no port, and a free one is taken"
+    assert f"Failed: {problem}" in output.splitlines() or problem in output
+    output = suite.run("-n1", f"--txbroker-port={broker.port}", "--txbroker-per-worker", xdist=True, status=1)
+    assert "remove --txbroker-per-worker, or the port" in output
+
+
+def test_a_broker_that_runs_already(suite: Suite, broker: Server, name: str) -> None:
+    suite.write("test_it.py", f"""
+        import pytest
+
+        def test_it(txbroker, txbroker_topic, txbroker_group):
+            assert txbroker.bootstrap_servers == "{broker.address}"
+            assert txbroker.produce(txbroker_topic, "value") == [0]
+            assert [each.value for each in txbroker.records(txbroker_topic)] == [b"value"]
+            assert txbroker.records("{name}") == []
+
+        @pytest.mark.txbroker(settings={{"num.partitions": 3}})
+        def test_settings(txbroker): pass
+        """)  # fmt: skip
+    for _ in range(2):  # the topic is not created twice
+        output = suite.run(f"--txbroker-bootstrap-servers={broker.address}", f"--txbroker-topic={name}:2", status=1)
+        assert "1 passed, 1 error" in output
+        assert "leave this test out with -m 'not txbroker'" in output
+
+
+def test_more_brokers_and_asyncio(suite: Suite) -> None:
+    suite.write("test_it.py", """
+        import asyncio
+        from aiokafka import AIOKafkaConsumer
+
+        async def read(kafka, topic, group):
+            async with AIOKafkaConsumer(topic, **kafka.client_config("aiokafka", group)) as consumer:
+                return (await consumer.getone()).value
+
+        def test_asyncio(txbroker, txbroker_topic, txbroker_group):
+            txbroker.produce(txbroker_topic, "value")
+            assert asyncio.run(read(txbroker, txbroker_topic, txbroker_group)) == b"value"
+
+        def test_factory(txbroker, txbroker_factory):
+            with txbroker_factory(settings={"num.partitions": 3}, topics={"own": 1}) as other:
+                other.produce("own", "value")
+                assert other.port != txbroker.port
+            txbroker_factory().start()  # ends with the session
+        """)  # fmt: skip
+    assert "2 passed" in suite.run()
+    suite.check_nothing_is_left()
+
+
+def test_unittest(suite: Suite) -> None:
+    suite.write("test_it.py", """
+        import unittest
+        from txbroker.testing import KafkaMixin
+
+        seen = set()
+
+        class First(KafkaMixin, unittest.TestCase):
+            def test_it(self):
+                topic = self.namespace.topic(partitions=2)
+                self.kafka.produce(topic, "value")
+                self.assertEqual([each.value for each in self.kafka.consume(topic)], [b"value"])
+                seen.add(self.kafka.bootstrap_servers)
+
+        class Second(First):
+            pass
+
+        class Third(First):
+            kafka_settings = {"num.partitions": 3}
+
+            def test_servers(self):
+                self.assertEqual(len(seen), 2)
+
+        if __name__ == "__main__":
+            unittest.main()
+        """)  # fmt: skip
+    environment = {**os.environ, "TMPDIR": str(suite.temporary), "PYTHONPATH": str(CHECKOUT)}
+    command = [sys.executable, "-W", "error::ResourceWarning", "-m", "unittest", "test_it"]
+    ended = subprocess.run(
+        command, cwd=suite.directory, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
+    assert ended.returncode == 0 and "Ran 4 tests" in ended.stderr, ended.stderr
+    suite.check_nothing_is_left()

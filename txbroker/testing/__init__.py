@@ -1,0 +1,44 @@
+"""A real broker for tests: `with Kafka() as kafka:`, fixtures for pytest, and a class for unittest.
+
+| module | purpose |
+|---|---|
+| `kafka` | `Kafka`: a broker of a test, from start to stop, and what a test does with it |
+| `broker_process` | the process of one broker: command, start, stop, log |
+| `server` | the main program of that process |
+| `process_end` | notices that the process of the tests has ended |
+| `settings` | the settings of a broker, checked and completed with defaults for tests |
+| `records` | `Record`, and writing and reading records with txbroker's own client |
+| `topics` | creating and deleting topics, deleting groups |
+| `namespaces` | `Namespace`: unique names of topics and groups, which are deleted together |
+| `client_settings` | the settings with which a client library connects |
+| `shared_brokers` | one broker for several processes of one test run |
+| `plugin_options` | the options of the pytest plugin |
+| `pytest_plugin` | the fixtures and the marker; imports only pytest and `plugin_options` |
+| `unittest_mixin` | `KafkaMixin` for unittest.TestCase |
+| `errors` | `KitError` |
+
+The names below are imported when they are first used, because every run of pytest in an environment with txbroker imports this package.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from txbroker.testing.errors import KitError
+    from txbroker.testing.kafka import Kafka
+    from txbroker.testing.namespaces import Namespace
+    from txbroker.testing.records import Record
+    from txbroker.testing.unittest_mixin import KafkaMixin
+
+__all__ = ["Kafka", "KafkaMixin", "KitError", "Namespace", "Record"]
+
+_MODULES = {"Kafka": "kafka", "KafkaMixin": "unittest_mixin", "KitError": "errors", "Namespace": "namespaces", "Record": "records"}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)

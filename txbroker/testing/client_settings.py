@@ -1,0 +1,27 @@
+"""The settings with which a client library connects to a broker for tests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from txbroker.testing.errors import KitError
+
+# The libraries' names of bootstrap servers, group, and where a group without offsets begins.
+_PROPERTIES = ("bootstrap.servers", "group.id", "auto.offset.reset")
+_ARGUMENTS = ("bootstrap_servers", "group_id", "auto_offset_reset")
+LIBRARIES: Mapping[str, tuple[str, str, str]] = {
+    "confluent": _PROPERTIES,
+    "librdkafka": _PROPERTIES,
+    "java": _PROPERTIES,
+    "kafka-python": _ARGUMENTS,
+    "aiokafka": _ARGUMENTS,
+}
+
+
+def client_settings(library: str, bootstrap_servers: str, group: str | None) -> dict[str, str]:
+    """The settings for a producer or an admin client; with a group those for a consumer, which begins at the first record. KitError."""
+    if library not in LIBRARIES:
+        raise KitError(f"there are no settings for the client {library!r}; use one of {', '.join(LIBRARIES)}, or bootstrap_servers")
+    servers_name, group_name, reset_name = LIBRARIES[library]
+    found = {servers_name: bootstrap_servers}
+    return found if group is None else {**found, group_name: group, reset_name: "earliest"}

@@ -1,0 +1,7 @@
+"""The error of the test kit."""
+
+from __future__ import annotations
+
+
+class KitError(Exception):
+    """A broker could not be started, or an argument is invalid. The text is one line that says what to do."""

@@ -1,0 +1,194 @@
+"""`Kafka`: a broker of a test, from start to stop, and what a test does with it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from txbroker.client.client_machine import ClientSettings
+from txbroker.console.addresses import addresses
+from txbroker.console.failures import BadUsage
+from txbroker.testing.broker_process import START_TIMEOUT_S, BrokerProcess
+from txbroker.testing.client_settings import client_settings
+from txbroker.testing.errors import KitError
+from txbroker.testing.namespaces import Namespace
+from txbroker.testing.records import Reading, Record, produce
+from txbroker.testing.settings import broker_settings, check_port
+from txbroker.testing.topics import Administration
+
+CLIENT_ID = "txbroker-testing"
+DIRECTORY_PREFIX = "txbroker-"
+
+
+class Kafka:
+    """A broker in a process of its own: `with Kafka() as kafka:`. It ends with this process, however that ends.
+
+    `port`: 0 takes a free one. `data`: the directory for its logs; None for a temporary one, which is removed at the end. `topics`: the
+    names and numbers of partitions of the first topics. `settings`: keys of Kafka's server.properties; an unknown one is an error.
+
+    Methods raise KitError if an argument is invalid or the broker cannot start, and ClientError if the broker refuses a request.
+    """
+
+    def __init__(
+        self,
+        *,
+        port: int = 0,
+        data: str | Path | None = None,
+        topics: Mapping[str, int] | None = None,
+        settings: Mapping[str, object] | None = None,
+        start_timeout_s: float = START_TIMEOUT_S,
+    ) -> None:
+        check_port(port)
+        self._port = port
+        self._data = data
+        self._topics = dict(topics or {})
+        self._settings = dict(settings or {})
+        self._start_timeout_s = start_timeout_s
+        self._directory: Path | None = None
+        self._process: BrokerProcess | None = None
+        self._servers: str | None = None
+        self._owner = os.getpid()
+
+    @classmethod
+    def connect(cls, bootstrap_servers: str) -> Kafka:
+        """A broker that runs already, txbroker or Apache Kafka: comma-separated HOST:PORT. It is neither started nor stopped."""
+        _addresses(bootstrap_servers)
+        kafka = cls()
+        kafka._servers = bootstrap_servers
+        return kafka
+
+    def start(self) -> Self:
+        """Start the broker, and return it; without effect if it runs. After `stop` or `kill` it has the same port and data again."""
+        if self._servers is not None and (self._process is None or self._process.running):
+            return self
+        if self._directory is None:
+            self._directory = Path(tempfile.mkdtemp(prefix=DIRECTORY_PREFIX))
+        is_first = self._servers is None
+        try:
+            data = self._directory / "data" if self._data is None else Path(self._data).absolute()
+            settings = broker_settings(self._settings, self._port, str(data))
+            process = BrokerProcess(self._directory, settings, self._owner, remove=True)
+            process.start(self._start_timeout_s)
+        except BaseException:
+            if is_first:
+                self._remove()
+            raise
+        self._process = process
+        self._servers = process.address
+        self._port = self.port
+        if is_first:
+            try:
+                for name, partitions in self._topics.items():
+                    self.create_topic(name, partitions)
+            except BaseException:
+                self.close()
+                raise
+        return self
+
+    def stop(self) -> None:
+        """Stop the broker cleanly; its data remains until `close`."""
+        if self._process is not None and self._owner == os.getpid():
+            self._process.stop()
+
+    def kill(self) -> None:
+        """End the broker like `kill -9`; its data remains until `close`."""
+        if self._process is None:
+            raise KitError("there is no process to kill: the broker was not started here")
+        self._process.kill()
+
+    def close(self) -> None:
+        """Stop the broker and remove its temporary directory."""
+        if self._owner == os.getpid():  # a forked process leaves the broker to its parent
+            self.stop()
+            self._remove()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Comma-separated HOST:PORT, for a client's bootstrap.servers."""
+        if self._servers is None:
+            raise KitError("the broker has not been started: use it in a with statement, or call start()")
+        return self._servers
+
+    @property
+    def port(self) -> int:
+        """The port of the first bootstrap server."""
+        return _addresses(self.bootstrap_servers)[0][1]
+
+    @property
+    def pid(self) -> int:
+        """The id of the broker's process."""
+        if self._process is None:
+            raise KitError("there is no process: the broker was not started here")
+        return self._process.pid
+
+    @property
+    def log_path(self) -> Path | None:
+        """The file with the broker's log; None if the broker was not started here."""
+        return None if self._process is None else self._process.log_path
+
+    def client_config(self, library: str, group: str | None = None) -> dict[str, str]:
+        """The settings with which a client connects: of confluent, librdkafka, java, kafka-python or aiokafka.
+
+        With a group they are those of a consumer, which begins at the first record. KitError for another library.
+        """
+        return client_settings(library, self.bootstrap_servers, group)
+
+    def namespace(self, name: str = "test") -> Namespace:
+        """Unique names, for a with statement, at whose end the topics and groups of the namespace are deleted."""
+        return Namespace(self, name)
+
+    def create_topic(self, name: str, partitions: int = 1, **configs: object) -> str:
+        """Create a topic, and return its name when it can be used. `configs`: keys of topics, `_` for a dot: cleanup_policy="compact"."""
+        self._administration().create_topic(name, partitions, {key.replace("_", "."): value for key, value in configs.items()})
+        return name
+
+    def delete_topics(self, *names: str) -> None:
+        """Delete topics; those that do not exist are ignored."""
+        self._administration().delete_topics(names)
+
+    def delete_group(self, name: str) -> bool:
+        """Delete a group with its offsets; False if it still has members, which prevents that. Without effect if it does not exist."""
+        return self._administration().delete_group(name)
+
+    def produce(self, topic: str, *records: Record | bytes | str) -> list[int]:
+        """Write records, with acks=all, and return their offsets in the same order. The topic must exist."""
+        return produce(_addresses(self.bootstrap_servers), topic, records, _CLIENT)
+
+    def records(self, topic: str) -> list[Record]:
+        """All records of a topic, by partition and offset, without those of open and aborted transactions."""
+        with Reading(_addresses(self.bootstrap_servers), topic, _CLIENT) as reading:
+            return reading.read()
+
+    def consume(self, topic: str, count: int = 1, timeout_s: float = 10.0) -> list[Record]:
+        """As `records`, as soon as there are `count` of them or more; KitError if there are fewer after `timeout_s`."""
+        with Reading(_addresses(self.bootstrap_servers), topic, _CLIENT) as reading:
+            return reading.wait(count, timeout_s)
+
+    def _administration(self) -> Administration:
+        return Administration(_addresses(self.bootstrap_servers), _CLIENT)
+
+    def _remove(self) -> None:
+        if self._directory is not None:
+            shutil.rmtree(self._directory, ignore_errors=True)
+            self._directory = None
+
+
+_CLIENT = ClientSettings(client_id=CLIENT_ID)
+
+
+def _addresses(bootstrap_servers: str) -> list[tuple[str, int]]:
+    try:
+        return addresses(bootstrap_servers, "bootstrap_servers")
+    except BadUsage as error:
+        raise KitError(str(error)) from None

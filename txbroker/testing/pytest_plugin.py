@@ -1,0 +1,167 @@
+"""The pytest plugin: fixtures of a broker, and the marker `txbroker`. It is loaded in every run of pytest, so it imports only pytest.
+
+Nothing starts unless a test uses a fixture. With pytest-xdist all processes share one broker, which ends with the process that started
+them, also when that is killed.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from txbroker.testing.plugin_options import Options, add_options, read_options
+
+if TYPE_CHECKING:
+    from txbroker.testing.kafka import Kafka
+    from txbroker.testing.namespaces import Namespace
+
+MARKER = "txbroker"
+_WORKER_INPUT = "txbroker"
+_options = pytest.StashKey[Options]()
+_shared = pytest.StashKey[str]()  # the directory of the brokers that processes share, in the process that controls the others
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Called by pytest: declare the options."""
+    add_options(parser)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Called by pytest: read the options."""
+    config.addinivalue_line("markers", f"{MARKER}(settings={{...}}): the broker of the fixture `txbroker` has these settings in this test")
+    config.stash[_options] = read_options(config)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """pytest-xdist starts a process: it gets the place where all of them find the shared broker."""
+    stash = node.config.stash
+    if _shared not in stash:
+        stash[_shared] = str(Path(tempfile.gettempdir(), f"txbroker-{os.getpid()}-{uuid.uuid4().hex[:12]}"))
+    node.workerinput[_WORKER_INPUT] = {"directory": stash[_shared], "owner": os.getpid()}
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Called by pytest at the end: stop the brokers that processes have shared."""
+    directory = config.stash.get(_shared, None)
+    if directory is not None and Path(directory).exists():
+        from txbroker.testing.shared_brokers import stop_all
+
+        stop_all(Path(directory))
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test with the marker gets a broker with the marker's settings: a parameter of the fixture, which has the scope of the session."""
+    settings: dict[str, object] = {}
+    found = False
+    for marker in metafunc.definition.iter_markers(MARKER):
+        found = True
+        unknown = [*map(repr, marker.args), *(f"{name}={value!r}" for name, value in marker.kwargs.items() if name != "settings")]
+        own = marker.kwargs.get("settings", {})
+        if unknown or not isinstance(own, Mapping):
+            problem = f"takes only settings={{key: value}}, not {', '.join(unknown) or own!r}"
+            pytest.fail(f"{metafunc.definition.nodeid}: the marker {MARKER} {problem}", pytrace=False)
+        settings = {**own, **settings}  # the nearest marker comes first
+    if not found:
+        return
+    if MARKER not in metafunc.fixturenames:
+        problem = f"has the marker {MARKER}, but does not use the fixture {MARKER}: add it to the arguments, or remove the marker"
+        pytest.fail(f"{metafunc.definition.nodeid} {problem}", pytrace=False)
+    shown = getattr(pytest, "HIDDEN_PARAM", "txbroker")  # since pytest 8.4
+    metafunc.parametrize(MARKER, [settings], indirect=True, ids=[shown], scope="session")
+
+
+@pytest.fixture(scope="session")
+def txbroker(request: pytest.FixtureRequest) -> Iterator[Kafka]:
+    """A broker for all tests: `txbroker.bootstrap_servers`, `txbroker.create_topic(...)`. See `txbroker.testing.Kafka`."""
+    from txbroker.testing.errors import KitError
+
+    try:
+        yield from _broker(request.config, getattr(request, "param", {}))
+    except KitError as error:
+        pytest.fail(str(error), pytrace=False)
+
+
+@pytest.fixture
+def txbroker_topic(txbroker: Kafka, _txbroker_namespace: Namespace, request: pytest.FixtureRequest) -> str:
+    """The name of a new topic of this test, which is deleted after it."""
+    return _txbroker_namespace.topic("topic", request.config.stash[_options].partitions)
+
+
+@pytest.fixture
+def txbroker_group(_txbroker_namespace: Namespace) -> str:
+    """The name of a group of this test, which is deleted after it unless it still has members."""
+    return _txbroker_namespace.group("group")
+
+
+@pytest.fixture
+def _txbroker_namespace(txbroker: Kafka, request: pytest.FixtureRequest) -> Iterator[Namespace]:
+    namespace = txbroker.namespace(request.node.name.partition("[")[0])
+    yield namespace
+    namespace.close()
+
+
+@pytest.fixture(scope="session")
+def txbroker_factory(request: pytest.FixtureRequest) -> Iterator[Callable[..., Kafka]]:
+    """More brokers: `with txbroker_factory(settings={...}) as kafka:`, with the arguments of `Kafka`. All have ended after the session."""
+    from txbroker.testing.kafka import Kafka
+
+    options = request.config.stash[_options]
+    made: list[Kafka] = []
+
+    def make(**arguments: Any) -> Kafka:
+        settings = {**options.settings, **arguments.pop("settings", {})}
+        made.append(Kafka(settings=settings, **{"start_timeout_s": options.start_timeout_s, **arguments}))
+        return made[-1]
+
+    yield make
+    for kafka in made:
+        kafka.close()
+
+
+def _broker(config: pytest.Config, settings: Mapping[str, object]) -> Iterator[Kafka]:
+    """The broker with these settings beside those of the options."""
+    from txbroker.testing.errors import KitError
+    from txbroker.testing.kafka import Kafka
+
+    options = config.stash[_options]
+    if options.bootstrap_servers is not None:
+        if settings:
+            problem = "the settings of a broker that runs already cannot be changed"
+            raise KitError(f"{problem}: remove --txbroker-bootstrap-servers, or leave this test out with -m 'not {MARKER}'")
+        kafka = Kafka.connect(options.bootstrap_servers)
+        for name, partitions in options.topics.items():
+            _created_once(kafka, name, partitions)
+        yield kafka
+        return
+    all_settings = {**options.settings, **settings}
+    port = 0 if settings else options.port  # the port is that of the first broker
+    place = getattr(config, "workerinput", {}).get(_WORKER_INPUT)
+    if place is not None and not options.per_worker and Path(f"/proc/{place['owner']}").exists():
+        from txbroker.testing.shared_brokers import SharedBroker
+
+        shared = SharedBroker(Path(place["directory"]), place["owner"], all_settings, port, options.topics)
+        yield shared.get(options.start_timeout_s)
+        return
+    if place is not None and port:
+        raise KitError(f"each process of pytest-xdist would have a broker on port {port}: remove --txbroker-per-worker, or the port")
+    with Kafka(port=port, topics=options.topics, settings=all_settings, start_timeout_s=options.start_timeout_s) as kafka:
+        yield kafka
+
+
+def _created_once(kafka: Kafka, name: str, partitions: int) -> None:
+    """Create a topic, unless an earlier run, or another process of this one, has created it."""
+    from txbroker.client.client_errors import RequestFailed
+    from txbroker.errors import ErrorCode
+
+    try:
+        kafka.create_topic(name, partitions)
+    except RequestFailed as error:
+        if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
+            raise

@@ -1,0 +1,100 @@
+"""The main program of a broker for tests. `broker_process.py` starts it; it ends with the process that it is started for.
+
+    python -m txbroker.testing.server --directory DIR --stop-with PID --override KEY=VALUE ...
+
+In DIR are `data`, unless log.dirs names another directory, and `ready`: host:port, once clients are served.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import shutil
+import signal
+import sys
+from typing import Any
+
+from txbroker.errors import StartError
+from txbroker.log_output import TEXT, parse_levels, write_log
+from txbroker.startup import Startup, read_startup
+from txbroker.tap import BrokerService, log_twisted, monotonic_reactor
+from txbroker.testing.process_end import watch_process
+
+FAILED = 1
+LOCK = "lock"
+
+
+def main() -> int:
+    """Run until SIGTERM or the end of the watched process; the exit status."""
+    arguments = _arguments()
+    write_log(sys.stderr, TEXT, parse_levels(arguments.log_level))
+    try:
+        startup = read_startup([], arguments.override)
+        _refuse_unknown(startup)
+    except StartError as error:
+        for problem in str(error).split("\n"):
+            _refuse(problem.removeprefix("--override: "))
+        return FAILED
+    log_twisted()
+    service = BrokerService(startup, os.path.join(arguments.directory, "ready"), refuse=_refuse)
+    service.startService()
+    reactor = monotonic_reactor()
+    reactor.addSystemEventTrigger("before", "shutdown", service.stopService)
+    watched = _Watched(reactor, arguments.stop_with)
+    reactor.callWhenRunning(watched.start)
+    reactor.run()
+    if watched.has_ended and arguments.remove:
+        _remove(arguments.directory)
+    return service.exit_status
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m txbroker.testing.server", description=__doc__)
+    parser.add_argument("--directory", required=True, help="of this broker")
+    parser.add_argument("--stop-with", type=int, required=True, metavar="PID", help="stop when this process has ended")
+    parser.add_argument("--remove", action="store_true", help="remove the directory if the broker stops because that process has ended")
+    parser.add_argument("--override", action="append", default=[], metavar="KEY=VALUE", help="a setting")
+    parser.add_argument("--log-level", action="append", default=[], metavar="[LOGGER=]LEVEL", help="as of `txbroker run`")
+    return parser.parse_args()
+
+
+class _Watched:
+    """The process that this broker is started for."""
+
+    def __init__(self, reactor: Any, pid: int) -> None:
+        self._reactor = reactor
+        self._pid = pid
+        self.has_ended = False
+
+    def start(self) -> None:
+        watch_process(self._reactor, self._pid, self._end)
+
+    def _end(self) -> None:
+        self.has_ended = True
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _refuse_unknown(startup: Startup) -> None:
+    """A broker in operation ignores unknown keys, as Kafka does. In a test a misspelt key would change what the test shows."""
+    for name in startup.config.static.unknown:
+        warning = next((each for each in startup.warnings if f"{name} is not a known key" in each), f"{name} is not a known key")
+        raise StartError(warning.replace(" and is ignored", "") + "; correct or remove it")
+
+
+def _refuse(why: str) -> None:
+    print(f"txbroker: {why}", file=sys.stderr, flush=True)
+
+
+def _remove(directory: str) -> None:
+    """Remove the directory of this broker, and the one around it if that was for brokers only and this was the last."""
+    shutil.rmtree(directory, ignore_errors=True)
+    around = os.path.dirname(directory)
+    with contextlib.suppress(OSError):
+        if os.listdir(around) == [LOCK]:
+            os.unlink(os.path.join(around, LOCK))
+            os.rmdir(around)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

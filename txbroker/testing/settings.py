@@ -1,0 +1,56 @@
+"""The settings of a broker for tests: Kafka's keys, with defaults that suit tests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from txbroker.testing.errors import KitError
+
+HOST = "127.0.0.1"
+PORT_MAX = 65535
+
+# A test has one broker and little time. Everything else has Kafka's defaults.
+DEFAULTS: Mapping[str, str] = {
+    "broker.id": "0",
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "100",
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "offsets.topic.num.partitions": "5",
+    "transaction.state.log.num.partitions": "5",
+}
+# What the arguments of `Kafka` set, and what would make the broker a part of a cluster.
+_ARGUMENTS = {"listeners": "use port=", "log.dirs": "use data=", "log.dir": "use data="}
+_CLUSTER = ("zookeeper.connect", "process.roles")
+
+
+def broker_settings(settings: Mapping[str, object], port: int, data: str) -> dict[str, str]:
+    """All settings of a broker, as text; KitError. `port`: 0 takes a free one. The broker itself checks keys and values."""
+    for key in settings:
+        if key in _ARGUMENTS:
+            raise KitError(f"settings has {key}, which the test kit sets: {_ARGUMENTS[key]} instead")
+        if key in _CLUSTER:
+            raise KitError(f"settings has {key}, but a broker for tests has no cluster: remove it")
+    check_port(port)
+    return {
+        **DEFAULTS,
+        **{key: setting_text(value) for key, value in settings.items()},
+        "listeners": f"PLAINTEXT://{HOST}:{port}",
+        "log.dirs": data,
+    }
+
+
+def check_port(port: int) -> None:
+    """KitError unless a broker can listen on this port."""
+    if not 0 <= port <= PORT_MAX:
+        raise KitError(f"the port is {port}; it must be from 0 to {PORT_MAX}, and 0 takes a free one")
+
+
+def setting_text(value: object) -> str:
+    """A value as server.properties has it: true and false in lower case, the elements of a list with commas."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list | tuple):
+        return ",".join(map(setting_text, value))
+    return str(value)
