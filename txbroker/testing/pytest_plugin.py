@@ -65,7 +65,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         unknown = [*map(repr, marker.args), *(f"{name}={value!r}" for name, value in marker.kwargs.items() if name != "settings")]
         own = marker.kwargs.get("settings", {})
         if unknown or not isinstance(own, Mapping):
-            problem = f"takes only settings={{key: value}}, not {', '.join(unknown) or own!r}"
+            problem = f"takes only settings={{key: value}}, not {', '.join(unknown) or repr(own)}"
             pytest.fail(f"{metafunc.definition.nodeid}: the marker {MARKER} {problem}", pytrace=False)
         settings = {**own, **settings}  # the nearest marker comes first
     if not found:
