@@ -13,6 +13,7 @@ from txbroker.client.client_machine import ClientSettings
 from txbroker.client.offset_requests import EARLIEST, LATEST
 from txbroker.client.topic_reader import READ_COMMITTED, TopicReader
 from txbroker.log.aborted_transactions import AbortedBatches, aborted_in
+from txbroker.names import amount
 from txbroker.testing.errors import KitError
 from txbroker.wire import entries, records
 from txbroker.wire.batch import BatchHeader
@@ -160,7 +161,7 @@ class Reading:
         found = self.read()
         while len(found) < count:
             if time.monotonic() > deadline_s:
-                raise KitError(f"topic {self._topic} has {len(found)} of {count} records after {timeout_s:g} s: {_shown(found)}")
+                raise KitError(f"topic {self._topic} has {len(found)} of {amount(count, 'record')} after {timeout_s:g} s: {_shown(found)}")
             time.sleep(LOOK_S)
             found += self.read()
         return found
