@@ -65,8 +65,9 @@ class AlterPartitionReassignmentsHandler:
     def failed(
         self, request: AlterPartitionReassignmentsRequest, context: RequestContext, error: BrokerError
     ) -> AlterPartitionReassignmentsResponse:
-        """The error alone."""
-        return _altered(request, {}, error)
+        """The error of the request and of each partition."""
+        partitions = {TopicPartition(topic.name, each.partition_index): error for topic in request.topics for each in topic.partitions}
+        return _altered(request, partitions, error)
 
 
 def _altered(
@@ -111,8 +112,9 @@ class ListPartitionReassignmentsHandler:
     def failed(
         self, request: ListPartitionReassignmentsRequest, context: RequestContext, error: BrokerError
     ) -> ListPartitionReassignmentsResponse:
-        """The error alone."""
-        return _listed({}, error)
+        """The error of the request, and the partitions that were asked for, without replicas."""
+        asked = {TopicPartition(topic.name, number) for topic in request.topics or () for number in topic.partition_indexes}
+        return _listed(dict.fromkeys(sorted(asked), ReplicaAssignment(())), error)
 
 
 def _listed(found: Mapping[TopicPartition, ReplicaAssignment], error: BrokerError | None = None) -> ListPartitionReassignmentsResponse:
