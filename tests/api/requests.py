@@ -345,3 +345,19 @@ def _describe_producers(entities: Entities, version: int) -> dict[str, Any]:
 @_of(admin.DescribeTopicPartitionsRequest)
 def _describe_topic_partitions(entities: Entities, version: int) -> dict[str, Any]:
     return {"topics": [{"name": entities.topic}], "response_partition_limit": 1, "cursor": None}
+
+
+@_of(admin.ElectLeadersRequest)
+def _elect_leaders(entities: Entities, version: int) -> dict[str, Any]:
+    return {"election_type": 0, "timeout_ms": 10_000, "topic_partitions": [{"topic": entities.topic, "partitions": [0, 1]}]}
+
+
+@_of(admin.AlterPartitionReassignmentsRequest)
+def _alter_reassignments(entities: Entities, version: int) -> dict[str, Any]:
+    partition = {"partition_index": 0, "replicas": [entities.broker_id]}
+    return {"timeout_ms": 10_000, "topics": [{"name": entities.topic, "partitions": [partition]}]}
+
+
+@_of(admin.ListPartitionReassignmentsRequest)
+def _list_reassignments(entities: Entities, version: int) -> dict[str, Any]:
+    return {"timeout_ms": 10_000, "topics": [{"name": entities.topic, "partition_indexes": [0, 1]}]}

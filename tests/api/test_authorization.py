@@ -15,6 +15,8 @@ from tests.api.responses import joined
 from tests.fuzz import frames
 from tests.fuzz.inprocess import InProcessBroker
 from txbroker.api.authorization import AllowAll
+from txbroker.api.elect_leaders import ElectLeadersHandler
+from txbroker.api.partition_reassignments import AlterPartitionReassignmentsHandler, ListPartitionReassignmentsHandler
 from txbroker.api.registry import Registry, route_key
 from txbroker.api.request_context import RequestContext, Session
 from txbroker.api.resources import CLUSTER_NAME, AclOperation, AclResource
@@ -568,7 +570,7 @@ def test_the_configuration_of_a_new_topic_is_hidden_from_a_client_that_may_not_d
     assert (topic.num_partitions, topic.replication_factor) == (-1, -1)
 
 
-BETWEEN_BROKERS = [
+OF_THE_CLUSTER = [
     (leader_and_isr.LeaderAndIsrRequest(controller_id=1, controller_epoch=1, live_leaders=[]), 5, AclOperation.CLUSTER_ACTION),
     (stop_replica.StopReplicaRequest(controller_id=1, controller_epoch=1, topic_states=[]), 3, AclOperation.CLUSTER_ACTION),
     (update_metadata.UpdateMetadataRequest(controller_id=1, controller_epoch=1, live_brokers=[]), 6, AclOperation.CLUSTER_ACTION),
@@ -581,14 +583,19 @@ BETWEEN_BROKERS = [
 ]
 
 
-@pytest.mark.parametrize(("request_", "version", "operation"), BETWEEN_BROKERS, ids=lambda value: type(value).__name__)
+@pytest.mark.parametrize(("request_", "version", "operation"), OF_THE_CLUSTER, ids=lambda value: type(value).__name__)
 def test_requests_of_a_cluster_need_an_operation_on_it(request_: Request, version: int, operation: AclOperation) -> None:
     """They are refused before anything of the cluster is used."""
     rules = Rules()
     rules.denied = {has(operation, CLUSTER)}
     registry = Registry(authorizer=rules)
     nothing: Any = None
-    register_for_cluster(registry, nothing, nothing, nothing, nothing, nothing)
+    register_for_cluster(registry, nothing, nothing, nothing)
+    for handler in (
+        ElectLeadersHandler(nothing, nothing, nothing), AlterPartitionReassignmentsHandler(nothing),
+        ListPartitionReassignmentsHandler(nothing),
+    ):  # fmt: skip
+        registry.register(handler)
     route = registry.routes[route_key(request_.api_key, version)]
     session = Session(peer_host="p", peer_port=1, local_host="l", local_port=2, listener="PLAINTEXT", number=0)
     context = RequestContext(route.api_key, version, 1, None, session)

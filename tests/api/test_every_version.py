@@ -30,7 +30,8 @@ SERVED = {
     15: (0, 6), 16: (0, 5), 18: (0, 4), 19: (0, 7), 20: (0, 6), 21: (0, 2), 22: (0, 5), 23: (0, 4), 24: (0, 5), 25: (0, 4), 26: (0, 5),
     27: (0, 2), 28: (0, 5), 29: (0, 3), 30: (0, 3), 31: (0, 3), 32: (0, 4), 33: (0, 2), 34: (0, 2), 35: (0, 5), 37: (0, 3), 42: (0, 2),
     38: (0, 3), 39: (0, 2), 40: (0, 2), 41: (0, 3),
-    44: (0, 1), 47: (0, 0), 48: (0, 1), 49: (0, 1), 50: (0, 0), 51: (0, 0), 60: (0, 2), 61: (0, 0), 65: (0, 0),
+    43: (0, 2), 44: (0, 1), 45: (0, 1), 46: (0, 0), 47: (0, 0), 48: (0, 1), 49: (0, 1), 50: (0, 0), 51: (0, 0),
+    60: (0, 2), 61: (0, 0), 65: (0, 0),
     66: (0, 2 if linear_patterns.is_available() else 1), 75: (0, 0),
 }
 # APIs that are refused in every version, as in Kafka while the feature is off (tests/clients/test_unsupported_features.py).
@@ -39,6 +40,7 @@ REFUSED = {68: (0, 1)}
 EACH_API = [pytest.param(key, id=BUILDERS[key][0].__name__.removesuffix("Request")) for key in SERVED if key not in range(38, 42)]
 
 FETCH, JOIN_GROUP, LEAVE_GROUP, DESCRIBE_GROUPS, API_VERSIONS, DELETE_TOPICS, DELETE_GROUPS, OFFSET_DELETE = 1, 11, 13, 15, 18, 20, 42, 47
+ELECT_LEADERS, ELECTION_NOT_NEEDED = 43, 84
 ACLS = (29, 30, 31)
 DESCRIBE_SCRAM, RESOURCE_NOT_FOUND = 50, 91
 ADD_OFFSETS_TO_TXN, END_TXN, TXN_OFFSET_COMMIT, DESCRIBE_TRANSACTIONS = 25, 26, 28, 65
@@ -49,6 +51,7 @@ GROUP_ID_NOT_FOUND, MEMBER_ID_REQUIRED, GROUP_SUBSCRIBED_TO_TOPIC = 69, 79, 86
 # The errors of correct responses; all other responses have none.
 EXPECTED = {
     JOIN_GROUP: {MEMBER_ID_REQUIRED},
+    ELECT_LEADERS: {ELECTION_NOT_NEEDED},
     DESCRIBE_GROUPS: {GROUP_ID_NOT_FOUND},
     DELETE_GROUPS: {NON_EMPTY_GROUP},
     OFFSET_DELETE: {GROUP_SUBSCRIBED_TO_TOPIC, UNKNOWN_TOPIC_OR_PARTITION},

@@ -83,6 +83,23 @@ def test_configs_offsets_records_and_directories(broker: Server, name: str) -> N
     assert re.search(rf'"partition":"{name}-0","size":[1-9]', found)
 
 
+def test_elections_and_reassignments_of_a_broker_alone(broker: Server, name: str) -> None:
+    create_topic(broker, name, 2)
+    server = ("--bootstrap-server", broker.address)
+    elected = run("kafka-leader-election", *server, "--election-type", "preferred", "--topic", name, "--partition", 0)
+    assert elected == f"Valid replica already elected for partitions {name}-0\n"
+    wanted = broker.directory / "moves.json"
+    (replica,) = re.findall(r"Replicas: (\d+)", run("kafka-topics", *server, "--describe", "--topic", name))[:1]
+    partitions = [{"topic": name, "partition": number, "replicas": [int(replica)]} for number in range(2)]
+    wanted.write_text(json.dumps({"version": 1, "partitions": partitions}))
+    tool = ("kafka-reassign-partitions", *server)
+    started = run(*tool, "--execute", "--reassignment-json-file", wanted)
+    assert f"Successfully started partition reassignments for {name}-0,{name}-1\n" in started
+    verified = run(*tool, "--verify", "--reassignment-json-file", wanted)
+    assert f"Reassignment of partition {name}-1 is completed.\n" in verified
+    assert run(*tool, "--list") == "No partition reassignments found.\n"
+
+
 def test_the_advertised_versions_are_read(broker: Server) -> None:
     found = run("kafka-broker-api-versions", "--bootstrap-server", broker.address)
     ranges = {int(key): (int(low), int(high)) for key, low, high in re.findall(r"\w+\((\d+)\): (\d+) to (\d+)", found)}

@@ -1,7 +1,6 @@
 """Each line of Kafka's table of rights on txbroker and on Apache Kafka 3.9 and 4.3, by the same bytes: the same answers.
 
-`DIFFERENT` has what differs from Kafka on purpose. The APIs that only brokers and the tools of clusters use are in
-`test_rights_in_cluster.py`.
+`DIFFERENT` has what differs from Kafka on purpose.
 """
 
 from __future__ import annotations
@@ -43,10 +42,13 @@ DIFFERENT: Mapping[tuple[str, str], str] = {
 }
 # Where only the text of a denial differs. Java's clients show the same for both.
 _REQUEST = "Kafka's text is its own description of the request, with the listener, the buffer and the class of the session"
+_OF_REQUESTS = ("DescribeAcls", "CreateAcls", "DeleteAcls", "AlterPartitionReassignments", "ListPartitionReassignments")
 _ABSENT = "Kafka 3.9 has no text here, Kafka 4.3 that of txbroker"
 MESSAGES: Mapping[tuple[str, str], str] = {
-    **{(kind, name): _REQUEST for kind in (OLD, NEW) for name in ("DescribeAcls", "CreateAcls", "DeleteAcls")},
+    **{(kind, name): _REQUEST for kind in (OLD, NEW) for name in _OF_REQUESTS},
     (NEW, "AlterUserScramCredentials"): _REQUEST,
+    (NEW, "ElectLeaders"): _REQUEST,
+    (OLD, "ElectLeaders"): "Kafka 3.9 has no text here",
     **{(OLD, f"{api} of {what}"): _ABSENT for api in ("AlterConfigs", "IncrementalAlterConfigs") for what in ("a topic", "brokers")},
     (OLD, "DeleteTopics"): _ABSENT,
     (OLD, "DeleteTopics by id"): _ABSENT,

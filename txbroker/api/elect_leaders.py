@@ -1,6 +1,6 @@
 """ElectLeaders (key 43): preferred and unclean leader elections on request (KIP-183, KIP-460).
 
-Behaviour: served in a cluster only, by the controller. The response is sent when this broker's metadata has the elected leaders, at the
+Behaviour: served by the controller. The response is sent when this broker's metadata has the elected leaders, at the
 latest after timeout.ms. A request for all partitions (null) is answered with those that needed an election.
 Version notes: v1 election types, before it every election is preferred.
 """
@@ -40,7 +40,6 @@ class ElectLeadersHandler:
 
     request: type[Request] = ElectLeadersRequest
     resources = on_cluster(AclOperation.ALTER)
-    in_cluster = True
 
     def __init__(self, controller: OwnController, image: ClusterImage, waiting: TopicWaiting) -> None:
         self._controller = controller

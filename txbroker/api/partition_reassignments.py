@@ -1,6 +1,6 @@
 """AlterPartitionReassignments (key 45) and ListPartitionReassignments (key 46): moving replicas between brokers (KIP-455).
 
-Behaviour: served in a cluster only, by the controller. AlterPartitionReassignments is answered when a reassignment has begun;
+Behaviour: served by the controller. AlterPartitionReassignments is answered when a reassignment has begun;
 ListPartitionReassignments shows it until it is complete.
 Version notes: AlterPartitionReassignments v1 can refuse a change of the replication factor (KIP-860).
 """
@@ -39,7 +39,6 @@ class AlterPartitionReassignmentsHandler:
 
     request: type[Request] = AlterPartitionReassignmentsRequest
     resources = on_cluster(AclOperation.ALTER)
-    in_cluster = True
 
     def __init__(self, controller: OwnController) -> None:
         self._controller = controller
@@ -97,7 +96,6 @@ class ListPartitionReassignmentsHandler:
 
     request: type[Request] = ListPartitionReassignmentsRequest
     resources = on_cluster(AclOperation.DESCRIBE)
-    in_cluster = True
 
     def __init__(self, controller: OwnController) -> None:
         self._controller = controller

@@ -128,6 +128,7 @@ class Components:
                 cluster_id=identity.cluster_id,
                 config=config,
                 image=image,
+                controller=self._own_controller,
                 replicas=replicas.replicas,
                 directories=directories,
                 coordinator=coordinators.groups,
@@ -166,8 +167,6 @@ class Components:
                 replicas.own,
                 self._own_controller,
                 lambda broker_id: allocate_block(tree, broker_id),
-                image,
-                topics.waiting,
             )
 
     @property

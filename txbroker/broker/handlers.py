@@ -82,6 +82,7 @@ class HandlerDependencies:
     cluster_id: str
     config: BrokerConfig
     image: ClusterImage
+    controller: OwnController
     replicas: Replicas
     directories: LogDirectories
     coordinator: GroupCoordinator
@@ -186,6 +187,9 @@ def build_registry(parts: HandlerDependencies, clock: Callable[[], float] | None
         SaslHandshakeHandler(),
         SaslAuthenticateHandler(),
         ConsumerGroupHeartbeatHandler(),
+        ElectLeadersHandler(p.controller, p.image, p.waiting),
+        AlterPartitionReassignmentsHandler(p.controller),
+        ListPartitionReassignmentsHandler(p.controller),
     ):
         registry.register(handler)
     return registry
@@ -201,8 +205,6 @@ def register_for_cluster(
     own: OwnBroker,
     controller: OwnController,
     allocate_producer_ids: Callable[[int], Deferred[ProducerIdBlock]],
-    image: ClusterImage,
-    waiting: TopicWaiting,
 ) -> None:
     """Add the handlers of requests between brokers and to the controller. A broker alone does not serve or advertise them."""
     for handler in (
@@ -212,8 +214,5 @@ def register_for_cluster(
         AlterPartitionHandler(controller),
         ControlledShutdownHandler(controller),
         AllocateProducerIdsHandler(controller, allocate_producer_ids),
-        ElectLeadersHandler(controller, image, waiting),
-        AlterPartitionReassignmentsHandler(controller),
-        ListPartitionReassignmentsHandler(controller),
     ):
         registry.register(handler)

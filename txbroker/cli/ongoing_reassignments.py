@@ -25,15 +25,11 @@ class Ongoing(NamedTuple):
         return " ".join(f"{name}: {','.join(map(str, brokers))}." for name, brokers in parts.items() if brokers)
 
 
-def find_ongoing(admin: Any) -> dict[TopicPartition, Ongoing] | None:
-    """The reassignments in progress; None if the broker is alone, and does not serve them."""
-    from kafka.errors import UnsupportedVersionError
+def find_ongoing(admin: Any) -> dict[TopicPartition, Ongoing]:
+    """The reassignments in progress."""
     from kafka.protocol.admin import ListPartitionReassignmentsRequest
 
-    try:
-        response = clients.send_to_controller(admin, ListPartitionReassignmentsRequest(timeout_ms=TIMEOUT_MS, topics=None))
-    except UnsupportedVersionError:
-        return None
+    response = clients.send_to_controller(admin, ListPartitionReassignmentsRequest(timeout_ms=TIMEOUT_MS, topics=None))
     if response.error_code != ErrorCode.NONE:
         raise broker_error("the reassignments cannot be listed", response.error_code, response.error_message)
     return {

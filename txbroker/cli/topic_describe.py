@@ -61,7 +61,7 @@ def show(
         if only in NEED_CONFIGS or with_overrides:
             raise CommandFailed(f"{problem}; try again, and see whether the brokers reach ZooKeeper")
         warn(problem)
-    ongoing = without_controller("reassignments", lambda: find_ongoing(admin) or NOTHING, NOTHING) if topics else NOTHING
+    ongoing = without_controller("reassignments", lambda: find_ongoing(admin), NOTHING) if topics else NOTHING
     for topic in topics:
         configs = found.get(topic["name"], {})
         changed = {key: entry["value"] for key, entry in sorted(configs.items()) if entry["config_source"] != DEFAULT_SOURCE}

@@ -16,7 +16,7 @@ from txbroker.cli.reassign.directory_moves import current_assignment, find_logs,
 from txbroker.cli.reassign.reassignment_file import ANY, Assignment, as_json, document, read_assignments, read_topics
 from txbroker.cli.results import Results, results
 from txbroker.cluster.placement import place
-from txbroker.console.failures import DONE, FAILED, BadUsage, CommandFailed, no_topic, warn
+from txbroker.console.failures import DONE, FAILED, BadUsage, CommandFailed, no_topic
 from txbroker.errors import BrokerError
 from txbroker.names import TopicPartition, amount
 
@@ -107,11 +107,11 @@ def run(arguments: argparse.Namespace) -> int:
             return _generate(admin, shown, topics, arguments.broker_list, racks=not arguments.disable_rack_aware)
         ongoing = find_ongoing(admin)
         if arguments.action == "list":
-            return _list(admin, shown, ongoing or {})
+            return _list(admin, shown, ongoing)
         if arguments.action == "verify":
-            return _verify(admin, shown, wanted, ongoing or {}, keep=arguments.preserve_throttles)
+            return _verify(admin, shown, wanted, ongoing, keep=arguments.preserve_throttles)
         if arguments.action == "cancel":
-            return _cancel(admin, shown, wanted, ongoing or {}, arguments.timeout, keep=arguments.preserve_throttles)
+            return _cancel(admin, shown, wanted, ongoing, arguments.timeout, keep=arguments.preserve_throttles)
         return _execute(admin, shown, wanted, ongoing, arguments)
 
 
@@ -178,17 +178,15 @@ def _execute(
     admin: Any,
     shown: Results,
     wanted: Mapping[TopicPartition, Assignment],
-    ongoing: Mapping[TopicPartition, Ongoing] | None,
+    ongoing: Mapping[TopicPartition, Ongoing],
     arguments: argparse.Namespace,
 ) -> int:
     if not arguments.additional:
-        broker_moves.check_none_ongoing(ongoing or {})
+        broker_moves.check_none_ongoing(ongoing)
     replicas = _replicas(admin, wanted)
     _check(admin, wanted, replicas)
     targets = {partition: list(assignment.replicas) for partition, assignment in wanted.items()}
     before = {partition: replicas[partition] for partition in wanted}
-    if ongoing is None and targets != before:
-        raise CommandFailed("the broker is alone: it moves replicas between its log directories only; set zookeeper.connect for a cluster")
     moves = wanted_directories(wanted)
     if not shown.as_json:
         current = current_assignment(before, find_logs(admin, wanted) if moves else {})
@@ -197,18 +195,14 @@ def _execute(
             "Save this to use as the --reassignment-json-file option during rollback",
         ):  # fmt: skip
             shown.line(line)
-    _throttle(admin, shown, arguments, throttles.Moves(targets, before, ongoing or {}), {replica.broker for replica in moves})
-    done = True
-    if ongoing is not None:
-        factor_may_change = not arguments.disallow_replication_factor_change
-        started = broker_moves.reassign(admin, targets, arguments.timeout, factor_may_change=factor_may_change)
-        if started:
-            plural = "s" if len(started) > 1 else ""
-            sentence = f"Successfully started partition reassignment{plural} for {names(started)}"
-            shown.done(sentence, partitions=[str(partition) for partition in sorted(started)], action="started")
-        done = len(started) == len(targets)
-    elif not moves:
-        warn('log_dirs is "any" for all replicas: nothing is moved')
+    _throttle(admin, shown, arguments, throttles.Moves(targets, before, ongoing), {replica.broker for replica in moves})
+    factor_may_change = not arguments.disallow_replication_factor_change
+    started = broker_moves.reassign(admin, targets, arguments.timeout, factor_may_change=factor_may_change)
+    if started:
+        plural = "s" if len(started) > 1 else ""
+        sentence = f"Successfully started partition reassignment{plural} for {names(started)}"
+        shown.done(sentence, partitions=[str(partition) for partition in sorted(started)], action="started")
+    done = len(started) == len(targets)
     return DONE if directory_moves.move(admin, shown, moves, arguments.timeout) and done else FAILED
 
 
