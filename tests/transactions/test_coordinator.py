@@ -9,6 +9,7 @@ import pytest
 from tests.transactions.coordinator_harness import ONE, P0, P1, Q0, TIMEOUT_MS, TWO, E, S, TransactionHarness, Waiting
 from txbroker.errors import BrokerError, StorageError
 from txbroker.names import TopicPartition
+from txbroker.transactions import coordinator
 from txbroker.transactions.marker_queues import Unroutable
 from txbroker.transactions.transaction import EPOCH_EXHAUSTED, Producer
 from txbroker.transactions.transaction_record import NO_EPOCH, TransactionRecord, transaction_key, transaction_value
@@ -124,13 +125,18 @@ def test_a_repeated_end_is_answered_as_the_first() -> None:
     assert harness.end(second, False, version=2) == Producer(4_000, 2), "a producer may abort what was perhaps added"
 
 
-def test_a_transaction_that_times_out_is_aborted_and_its_producer_fenced() -> None:
+def test_a_transaction_that_times_out_is_aborted_and_its_producer_fenced(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "txbroker.transactions")
     harness = TransactionHarness(abort_interval_ms=1_000).loaded()
     harness.coordinator.start()
     producer = harness.ongoing()
     harness.clock.advance(TIMEOUT_MS / 1000 - 1)
     assert harness.state() is S.ONGOING
+    caplog.clear()
     harness.clock.pump([1, 1])
+    assert caplog.messages == [
+        "transactional id t: its transaction of producer 4000 with epoch 0 is aborted after its timeout of 60000 ms",
+    ]
     assert harness.state() is S.COMPLETE_ABORT and harness.leaders.markers(P0) == [(4_000, 1, False)]
     assert harness.end(producer) == harness.add(producer, P0) == harness.initialize(producer) == E.PRODUCER_FENCED
     assert harness.initialize() == Producer(4_000, 2)
@@ -342,6 +348,22 @@ def test_the_end_is_written_until_it_is_in_the_log() -> None:
     assert harness.state() is S.COMPLETE_COMMIT and len(harness.leaders.sent) == 1
 
 
+def test_an_end_that_was_not_written_is_left_to_the_next_coordinator() -> None:
+    harness = TransactionHarness().loaded()
+    producer = harness.ongoing(P0)
+    harness.leaders.hold = True
+    assert harness.end(producer) == producer
+    harness.log.append_error = BrokerError(E.NOT_ENOUGH_REPLICAS)
+    harness.leaders.release()
+    assert harness.coordinator.retry_count == 1
+    harness.log.append_error = None
+    before = len(harness.log.appends)
+    harness.coordinator.unload(0)
+    assert harness.coordinator.retry_count == 0
+    harness.clock.pump([1] * 5)
+    assert len(harness.log.appends) == before
+
+
 def test_a_partition_that_cannot_be_read_has_no_coordinator(caplog: pytest.LogCaptureFixture) -> None:
     harness = TransactionHarness()
     harness.log.read_error = StorageError("the disk is gone")
@@ -374,6 +396,31 @@ def test_ids_expire_with_tombstones() -> None:
     assert harness.end(producer, name="open") == producer
     harness.replace()
     assert harness.loaded().coordinator.states().keys() == {"open", "new"}
+
+
+def test_many_expired_ids_have_tombstones_in_several_batches(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(coordinator, "TOMBSTONES_PER_BATCH", 2)
+    caplog.set_level(logging.INFO, "txbroker.transactions")
+    harness = TransactionHarness(id_expiration_ms=1_000).loaded()
+    for name in "abc":
+        harness.initialize(name=name)
+    harness.ahead_ms += 1_000
+    before = len(harness.log.appends)
+    caplog.clear()
+    harness.coordinator.remove_expired()
+    assert caplog.messages == ["__transaction_state-0: removing 3 expired transactional ids"]
+    assert [len(pairs) for _, pairs in harness.log.appends[before:]] == [2, 1]
+    assert harness.coordinator.states() == {}
+
+
+def test_an_append_that_fails_by_a_defect_names_the_first_id_of_its_batch(caplog: pytest.LogCaptureFixture) -> None:
+    harness = TransactionHarness(id_expiration_ms=1_000).loaded()
+    harness.initialize(name="first")
+    harness.ahead_ms += 1_000
+    harness.log.append_error = RuntimeError("injected")
+    harness.coordinator.remove_expired()
+    assert "transactional id first: internal error while appending its records" in caplog.text
+    assert harness.coordinator.states().keys() == {"first"}
 
 
 def test_verification_needs_the_partition_in_the_open_transaction() -> None:

@@ -375,3 +375,12 @@ def test_of_a_producer_id_that_was_replaced_only_the_last_epoch_is_known() -> No
     write(transaction, end(transaction))
     replaced = Producer(7, EPOCH_EXHAUSTED)
     assert code(lambda: end(transaction, version=2, producer=replaced)) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
+
+
+def test_a_producer_with_another_id_never_repeats_an_end() -> None:
+    transaction = initialized()
+    for other in (Producer(99, EPOCH_EXHAUSTED), Producer(-1, EPOCH_EXHAUSTED)):
+        assert code(lambda other=other: end(transaction, False, 2, other)) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    replaced = initialized(EPOCH_EXHAUSTED)
+    write(replaced, replaced.initialize(TIMEOUT_MS, Producer(7, EPOCH_EXHAUSTED), 5, new_id=99))
+    assert code(lambda: end(replaced, False, 2, Producer(55, EPOCH_EXHAUSTED))) is ErrorCode.INVALID_PRODUCER_ID_MAPPING

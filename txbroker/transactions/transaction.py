@@ -223,7 +223,7 @@ class Transaction:
         record = self.record
         if self.pending is not None or not record.state.is_idle or record.update_ms + expiration_ms > now_ms:
             return None
-        return Transition(replace(record, state=TransactionState.DEAD, partitions=frozenset(), update_ms=now_ms))
+        return Transition(replace(record, state=TransactionState.DEAD))  # a tombstone is written
 
     # Internals
 
