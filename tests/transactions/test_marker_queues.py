@@ -125,7 +125,7 @@ def test_nothing_is_sent_again_once_the_queues_have_stopped(caplog: pytest.LogCa
     queues.send(markers_of(1, done.extend), [P0])
     queues.send(markers_of(2, done.extend), [P0])
     queues.stop()
-    assert done == leaders.open == [] and clock.getDelayedCalls() == [] and len(queues) == 0
+    assert not done and not leaders.open and clock.getDelayedCalls() == [] and len(queues) == 0
     assert "are sent again" not in caplog.text
 
 
