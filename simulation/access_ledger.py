@@ -23,7 +23,7 @@ from simulation.environment import Environment
 from simulation.hosts import BrokerHost
 from txbroker.security.acl_model import AclEntry, AclOperation, AclPermission, AclResource, PatternType, ResourcePattern
 from txbroker.security.acl_nodes import CHANGES, acl_path, decode_acl
-from txbroker.security.acl_store import RETRY_S_MAX
+from txbroker.security.reported_nodes import RETRY_S_MAX
 
 NOTIFIED_S = 1.0
 RECOVERED_S = RETRY_S_MAX + 2.0

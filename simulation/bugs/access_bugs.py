@@ -28,7 +28,7 @@ def acls_not_watched_after_a_session() -> list[Patch]:
 
 def acls_not_read_after_a_session() -> list[Patch]:
     """After a new session only the changes are read that still have their nodes."""
-    return [Patch(AclStore, "renew", lambda self: self._begin_reading())]
+    return [Patch(AclStore, "renew", lambda self: self._nodes._begin())]
 
 
 def acls_not_published() -> list[Patch]:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, TypeVar, cast
 
 import pytest
@@ -14,6 +15,7 @@ from txbroker.cluster.broker_ids import create_structure
 from txbroker.cluster.change_nodes import CHANGE_KEPT_S
 from txbroker.cluster.config_store import RETRY_S, RETRY_S_MAX, ConfigAdmin, ConfigObserver, ConfigWatcher
 from txbroker.cluster.node_paths import ALL_BROKERS, Entity, broker_entity, topic_entity
+from txbroker.cluster.tree import operations
 from txbroker.cluster.tree.interface import ConnectionLost, Refused, Tree
 from txbroker.cluster.tree.memory import MemoryTrees
 from txbroker.errors import BrokerError, ErrorCode
@@ -359,28 +361,35 @@ def test_the_configurations_of_topics_that_cannot_be_read_are_named(harness: Con
 
 
 def test_the_configurations_of_many_users_are_read_at_the_same_time(harness: ConfigHarness, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At the start, and again in the next session."""
+    """At the start, and again in the next session; but not of all users at once, of whom there may be very many."""
+    monkeypatch.setattr(operations, "MULTI_OPS_MAX", 20)
     users = [Entity("users", f"user-{number}") for number in range(50)]
     for user in users:
         harness.set(user, producer_byte_rate="1")
     tree = harness.trees.session()
-    get, counts = tree.get, {"waiting": 0, "most": 0}
+    counts = {"waiting": 0, "most": 0}
 
-    def counted(path: str, **options: Any) -> Deferred[Any]:
+    def counted(read: Callable[..., Deferred[Any]], path: str, **options: Any) -> Deferred[Any]:
         def answered(result: T) -> T:
             counts["waiting"] -= 1
             return result
 
         counts["waiting"] += 1
         counts["most"] = max(counts["most"], counts["waiting"])
-        return get(path, **options).addBoth(answered)
+        return read(path, **options).addBoth(answered)
 
-    monkeypatch.setattr(tree, "get", counted)
+    for name in ("get", "children"):
+        monkeypatch.setattr(tree, name, partial(counted, getattr(tree, name)))
     watcher = harness.watcher_on(tree, 1, lambda entity, properties: harness.received.append((entity, dict(properties))))
     for begin in (lambda: harness.result(watcher.start()), watcher.renew):
         harness.received.clear()
         counts["most"] = 0
         begin()
         harness.turns.run()
-        assert counts["most"] >= len(users)
+        assert counts["most"] == 20
         assert {entity for entity, properties in harness.received if properties == {"producer_byte_rate": "1"}} == set(users)
+    counts["most"] = 0
+    assert harness.result(ConfigAdmin(tree).clients()).keys() == set(users) and counts["most"] == 20
+    counts["most"] = 0
+    harness.result(watcher.load_topics([f"topic-{number}" for number in range(50)]))
+    assert counts["most"] == 20

@@ -31,7 +31,8 @@ from txbroker.security.acl_model import AclPermission as A
 from txbroker.security.acl_model import AclResource as R
 from txbroker.security.acl_model import PatternType as P
 from txbroker.security.acl_nodes import acl_path, decode_acl, decode_acl_change, encode_acl, encode_acl_change
-from txbroker.security.acl_store import PATTERNS_MAX, RELOAD_S, AclStore
+from txbroker.security.acl_store import PATTERNS_MAX, AclStore
+from txbroker.security.reported_nodes import RELOAD_S
 
 T = TypeVar("T")
 

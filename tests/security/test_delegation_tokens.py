@@ -5,20 +5,32 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Callable
+from random import Random
 from typing import Any
 
 import pytest
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import Deferred, maybeDeferred, succeed
 from twisted.internet.task import Clock
 
+from simulation.memory_disk import MemoryDisk
+from tests.config.configs import broker_config
+from tests.support.fakes.environment import fake_environment
+from tests.support.fakes.reactor import FakeReactor
 from tests.support.fakes.turns import Turns
+from txbroker.api.registry import Registry
+from txbroker.broker.token_service import TokenService
 from txbroker.cluster.tree.interface import Tree
 from txbroker.cluster.tree.memory import MemoryTrees
 from txbroker.cluster.tree.session_tree import SessionTree
 from txbroker.errors import BrokerError, ErrorCode
+from txbroker.security import delegation_tokens
 from txbroker.security.delegation_tokens import DelegationTokens, Lifetimes
-from txbroker.security.token_nodes import Token, decode_token, encode_token
-from txbroker.security.token_store import RELOAD_S, TokenStore
+from txbroker.security.reported_nodes import RELOAD_S
+from txbroker.security.sasl_exchange import LoginFailed
+from txbroker.security.scram import ScramCredential, ScramExchange
+from txbroker.security.token_nodes import Token, decode_token, encode_token, token_password
+from txbroker.security.token_store import TokenStore
+from txbroker.wire import scram
 
 SECRET = b"a secret of all brokers"
 ALICE, BOB, CAROL = "User:alice", "User:bob", "User:carol"
@@ -52,12 +64,13 @@ class Brokers:
 class Broker:
     def __init__(self, brokers: Brokers, secret: bytes | None = SECRET) -> None:
         self._brokers = brokers
+        self.jobs: list[Callable[[], None]] = []
         self.session = brokers.trees.session()
         self.tree = SessionTree(self.session, self._next, lambda: None, brokers.clock, None, lambda: 0.5)
-        self.store = TokenStore(self.tree, brokers.clock, lambda: 0.5)
+        self.store = TokenStore(self.tree, brokers.clock, lambda: 0.5, is_shared=True)
         self.tree.on_renewed(self._renewed)
         self.tokens = DelegationTokens(
-            self.store, secret, LIFETIMES, lambda: NOW_MS + round(brokers.clock.seconds() * 1000), random_bytes()
+            self.store, secret, LIFETIMES, lambda: NOW_MS + round(brokers.clock.seconds() * 1000), random_bytes(), self._in_worker
         )
         brokers.turns.result(Deferred.fromCoroutine(self.store.start()))
 
@@ -67,6 +80,16 @@ class Broker:
 
     async def _renewed(self, _: Tree) -> None:
         self.store.renew()
+
+    def _in_worker(self, job: Callable[[], Any]) -> Deferred[Any]:
+        later: Deferred[Any] = Deferred()
+        self.jobs.append(lambda: maybeDeferred(job).chainDeferred(later))
+        return later
+
+    def work(self) -> None:
+        """Do the jobs of workers."""
+        while self.jobs:
+            self.jobs.pop(0)()
 
     def create(self, owner: str = ALICE, *renewers: str, lifetime_ms: int = -1) -> Token:
         return self._brokers.turns.result(self.tokens.create(owner, owner, renewers, lifetime_ms))
@@ -188,16 +211,40 @@ def test_a_node_that_cannot_be_read_is_no_token(brokers: Brokers, data: bytes, c
     assert brokers.turns.result(brokers.tree.get("/delegation_token/tokens/an-id"))[0] == data, "it stays for the administrator"
 
 
+def remove_expired(brokers: Brokers, broker: Broker) -> None:
+    brokers.turns.result(Deferred.fromCoroutine(broker.tokens.remove_expired()))
+
+
 def test_expired_tokens_are_removed(brokers: Brokers) -> None:
     one, other = Broker(brokers), Broker(brokers)
     short, long = one.create(lifetime_ms=1000), one.create()
     brokers.advance(1)
-    assert one.tokens.remove_expired() == [], "it ends after this millisecond"
+    remove_expired(brokers, one)
+    assert one.ids() == {short.id, long.id}, "it ends after this millisecond"
     brokers.advance(1)
-    for removal in one.tokens.remove_expired():
-        brokers.turns.result(removal)
+    remove_expired(brokers, one)
     brokers.turns.run()
     assert one.ids() == other.ids() == {long.id} and short.id != long.id
+
+
+def test_an_expired_token_that_another_broker_has_changed(brokers: Brokers) -> None:
+    """What this broker does not know yet: one is removed, and one renewed, which is not written again."""
+    one, other = Broker(brokers), Broker(brokers)
+    gone, renewed, ended = (one.create(lifetime_ms=lifetime_ms) for lifetime_ms in (1000, 2 * HOUR_MS, 1000))
+    brokers.advance(HOUR_MS / 1000 - 1)
+    one.store.stop()
+    brokers.trees.expire(one.session)
+    stale = {token.id: token for token in (gone, renewed, ended)}
+    other.renew(renewed)
+    other.expire(gone)
+    brokers.advance(2)
+    one.store.tokens = stale
+    path = f"/delegation_token/tokens/{renewed.id}"
+    _, before = brokers.turns.result(brokers.tree.get(path))
+    remove_expired(brokers, one)
+    _, after = brokers.turns.result(brokers.tree.get(path))
+    assert after.version == before.version, "it is not written"
+    assert one.ids() == {renewed.id} and one.store.tokens[renewed.id].expires_ms > renewed.expires_ms
 
 
 def test_a_login_with_a_token(brokers: Brokers) -> None:
@@ -212,6 +259,115 @@ def test_a_login_with_a_token(brokers: Brokers) -> None:
     assert broker.tokens.login("SCRAM-SHA-256", other.id, b"salt") is not None
     broker.expire(other)
     assert broker.tokens.login("SCRAM-SHA-256", other.id, b"salt") is None, "it is removed"
+
+
+def test_a_credential_is_derived_in_a_worker_and_kept(brokers: Brokers) -> None:
+    """It takes milliseconds, in which no client would be served."""
+    broker = Broker(brokers)
+    token = broker.create()
+    first = broker.tokens.login("SCRAM-SHA-256", token.id, b"salt")
+    second = broker.tokens.login("SCRAM-SHA-256", token.id, b"salt")
+    assert first is not None and second is not None and first.credential is second.credential
+    assert first.credential.derived is None and len(broker.jobs) == 1
+    waits = first.credential.wait(), second.credential.wait()
+    fired: list[None] = []
+    for each in waits:
+        assert each is not None
+        each.addCallback(fired.append)
+    broker.work()
+    assert len(fired) == 2 and first.credential.wait() is None
+    password = token_password(SECRET, token.id).encode()
+    salted = hashlib.pbkdf2_hmac("sha256", password, b"salt", 4096)
+    assert first.credential.derived == ScramCredential.of_salted("SCRAM-SHA-256", b"salt", salted, 4096)
+    # Those of tokens that do not exist any more are not kept.
+    for _ in range(10):
+        other = broker.create()
+        broker.tokens.login("SCRAM-SHA-256", other.id, b"salt")
+        broker.expire(other)
+    assert len(broker.tokens._credentials) <= 4
+
+
+def test_a_credential_that_cannot_be_derived_lets_nobody_in(
+    brokers: Brokers, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker = Broker(brokers)
+    token = broker.create()
+    monkeypatch.setattr(scram, "salted_password", lambda *_: 1 // 0)
+    exchange = ScramExchange("SCRAM-SHA-256", lambda _: None, "server", b"secret", broker.tokens.login)
+    assert exchange.respond(f"n,,n={token.id},r=client,tokenauth=true".encode()).startswith(b"r=clientserver,s=")
+    assert exchange.wait() is not None
+    broker.work()
+    assert exchange.wait() is None
+    with pytest.raises(LoginFailed, match="SASL_AUTHENTICATION_FAILED"):
+        exchange.respond(b"c=biws,r=clientserver,p=AAAA")
+    assert f"the credential of delegation token {token.id} could not be derived" in caplog.text
+    again = broker.tokens.login("SCRAM-SHA-256", token.id, b"salt")
+    assert again is not None and again.credential.wait() is not None, "the next login tries again"
+
+
+def test_bounds(brokers: Brokers, monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = Broker(brokers)
+    policy = ErrorCode.POLICY_VIOLATION
+    renewers = [f"User:{number}" for number in range(delegation_tokens.RENEWERS_MAX)]
+    assert broker.create(ALICE, *renewers).renewers == tuple(renewers)
+    assert refused(broker.create, ALICE, *renewers, "User:one-more") == policy
+    assert refused(broker.create, ALICE, f"User:{'x' * delegation_tokens.TOKEN_BYTES_MAX}") == policy
+    monkeypatch.setattr(delegation_tokens, "REQUESTED_MAX", 3)
+    monkeypatch.setattr(delegation_tokens, "TOKENS_MAX", 5)
+    tokens = [broker.create(ALICE) for _ in range(2)]
+    assert refused(broker.create, ALICE) == policy, "others can still make some"
+    for _ in range(2):
+        broker.create(BOB)
+    assert refused(broker.create, CAROL) == policy
+    broker.expire(tokens[0])
+    broker.create(CAROL)
+
+
+def test_problems_of_tokens_that_are_gone_are_forgotten(brokers: Brokers) -> None:
+    broker = Broker(brokers)
+    path = "/delegation_token/tokens/damaged"
+    brokers.turns.result(brokers.tree.create(path, b"{}"))
+    brokers.advance(RELOAD_S)
+    assert len(broker.store.problems) == 1
+    brokers.turns.result(brokers.tree.delete(path))
+    brokers.advance(RELOAD_S)
+    assert len(broker.store.problems) == 0
+
+
+def test_passwords_find_their_tokens_after_many_changes(brokers: Brokers) -> None:
+    broker = Broker(brokers)
+    for _ in range(20):
+        token, other = broker.create(), broker.create()
+        assert broker.renew(token).id == token.id
+        broker.expire(token)
+        assert refused(broker.renew, token) == ErrorCode.DELEGATION_TOKEN_NOT_FOUND
+        assert broker.renew(other).id == other.id
+        broker.expire(other)
+    assert len(broker.tokens._ids) <= 4
+
+
+def test_removals_do_not_accumulate_while_the_metadata_is_slow(brokers: Brokers, monkeypatch: pytest.MonkeyPatch) -> None:
+    reactor = FakeReactor()
+    environment = fake_environment(reactor, MemoryDisk(), Random(1))
+    expired = Broker(brokers)
+    for _ in range(3):
+        expired.create(lifetime_ms=1)
+    config = broker_config("delegation.token.secret.key=s\ndelegation.token.expiry.check.interval.ms=1000\n")
+    service = TokenService(environment, config, expired.tree)
+    brokers.turns.result(Deferred.fromCoroutine(service.start()))
+    service.serve(Registry([]), lambda: True)
+    begun: list[str] = []
+    change = TokenStore.change
+    monkeypatch.setattr(TokenStore, "change", lambda self, token_id, how: begun.append(token_id) or change(self, token_id, how))
+    monkeypatch.setattr(Token, "is_expired", lambda self, now_ms: True)
+    reactor.advance(10.0)
+    assert len(begun) == 1, "one at a time, however often the check is due"
+    brokers.turns.run()
+    assert len(begun) == 3
+    brokers.turns.run()
+    reactor.advance(1.0)
+    assert brokers.turns.result(brokers.tree.children("/delegation_token/tokens")) == []
+    service.stop()
 
 
 def test_an_owner_that_is_no_user_cannot_log_in(brokers: Brokers) -> None:

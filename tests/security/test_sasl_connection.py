@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import logging
 import struct
 from collections.abc import Callable
@@ -18,6 +20,7 @@ from twisted.python.failure import Failure
 
 from tests.api.responses import joined
 from tests.security.test_scram import credential
+from tests.support.tokens import TokenScram
 from tests.transport.test_connection import Heartbeats, Peer, Produces, Transport, generation
 from txbroker.api.api_versions import ApiVersionsHandler
 from txbroker.api.registry import Registry
@@ -33,7 +36,7 @@ from txbroker.security.sasl_exchange import Cause
 from txbroker.security.sasl_login import SaslServer
 from txbroker.security.sasl_oauthbearer import REFUSED, AcceptedToken, InvalidToken, OauthExchange
 from txbroker.security.sasl_plain import PlainExchange
-from txbroker.security.scram import ScramExchange
+from txbroker.security.scram import FindToken, ScramCredential, ScramExchange, TokenCredential, TokenLogin
 from txbroker.wire.codec import decode
 from txbroker.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from txbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -75,7 +78,7 @@ class LimitedTransport(Transport):
 class SaslPeer(Peer):
     """A peer of a listener with PLAIN, SCRAM-SHA-256 and OAUTHBEARER, and the user alice. `token_ms`: how long tokens are valid."""
 
-    def __init__(self, lifetime_ms: int = 0, *handlers: Any, token_ms: int = 0) -> None:
+    def __init__(self, lifetime_ms: int = 0, *handlers: Any, token_ms: int = 0, find_token: FindToken | None = None) -> None:
         self.clock = Clock()
         self.failures = FailedLogins(self.clock)
         self.server = SaslServer(
@@ -83,7 +86,7 @@ class SaslPeer(Peer):
             {
                 "PLAIN": partial(PlainExchange, {"alice": "secret", "bob": "builder"}),
                 "SCRAM-SHA-256": partial(
-                    ScramExchange, "SCRAM-SHA-256", {"alice": ALICE}.get, "server", b"secret"
+                    ScramExchange, "SCRAM-SHA-256", {"alice": ALICE}.get, "server", b"secret", find_token
                 ),
                 "OAUTHBEARER": partial(OauthExchange, partial(accepted, token_ms)),
             },
@@ -109,8 +112,8 @@ class SaslPeer(Peer):
     def handshake(self, mechanism: str = "PLAIN", version: int = 1, number: int = 2) -> None:
         self.send(SaslHandshakeRequest(mechanism=mechanism), version, number)
 
-    def login(self, message: bytes = LOGIN, version: int = 2, number: int = 3) -> None:
-        self.send(SaslAuthenticateRequest(auth_bytes=message), version, number)
+    def login(self, message: bytes = LOGIN, version: int = 2, number: int = 3) -> bool:
+        return self.send(SaslAuthenticateRequest(auth_bytes=message), version, number)
 
     def answers(self) -> list[int]:
         """The correlation ids of the responses that are due."""
@@ -219,6 +222,70 @@ def test_messages_of_scram_without_a_header() -> None:
     assert final is not None
     client.check(final.decode())
     assert peer.logged_in
+
+
+class DerivedLater:
+    """The token "t" of bob with a password, whose credential is derived when the test says so."""
+
+    def __init__(self) -> None:
+        self.password = b"of the token"
+        self.deriving: Deferred[ScramCredential | None] = Deferred()
+        self.salt = b""
+
+    def find(self, mechanism: str, token_id: str, salt: bytes) -> TokenLogin:
+        self.salt = salt
+        return TokenLogin(TokenCredential(salt, self.deriving), "bob", 5000)
+
+    def derive(self) -> None:
+        password = base64.b64encode(self.password)
+        salted = hashlib.pbkdf2_hmac("sha256", password, self.salt, 4096)
+        self.deriving.callback(ScramCredential.of_salted("SCRAM-SHA-256", self.salt, salted, 4096))
+
+
+@pytest.mark.parametrize("version", [0, 1])
+@pytest.mark.parametrize("is_late", [False, True])
+def test_the_last_message_of_a_login_with_a_token_waits_for_its_credential(version: int, is_late: bool) -> None:
+    token = DerivedLater()
+    peer = SaslPeer(find_token=token.find)
+    peer.handshake("SCRAM-SHA-256", version)
+    peer.replies()
+    client = TokenScram("SCRAM-SHA-256", "t", token.password)
+    if version:
+        peer.login(client.first.encode())
+        final = client.final(bytes(peer.login_answer().auth_bytes).decode()).encode()
+        send = partial(peer.send, SaslAuthenticateRequest(auth_bytes=final), 2, 3)
+    else:
+        final = client.final((peer.token(client.first.encode()) or b"").decode()).encode()
+        send = partial(peer.send_raw, final)
+    flushes = peer.transport.flushes
+    if is_late:
+        assert not send() and peer.connection.full, "the transport keeps it, and reads no more"
+        token.derive()
+        assert peer.transport.flushes == flushes + 1 and not peer.connection.full, "it is offered again"
+    else:
+        token.derive()
+    assert send() and peer.logged_in and peer.transport.session.principal == "User:bob"
+    if version:
+        answer = peer.login_answer()
+        assert (answer.error_code, answer.session_lifetime_ms) == (0, 5000)
+        client.check(bytes(answer.auth_bytes).decode())
+    else:
+        client.check(b"".join(peer.connection.take_output())[4:].decode())
+    peer.beat(9)
+    assert peer.answers() == [9]
+
+
+def test_a_connection_that_ends_while_a_credential_is_derived() -> None:
+    token = DerivedLater()
+    peer = SaslPeer(find_token=token.find)
+    peer.handshake("SCRAM-SHA-256")
+    client = TokenScram("SCRAM-SHA-256", "t", token.password)
+    peer.login(client.first.encode())
+    assert not peer.login(client.first.encode())
+    flushes = peer.transport.flushes
+    peer.connection.connectionLost(Failure(ConnectionDone()))
+    token.derive()
+    assert peer.transport.flushes == flushes and not peer.logged_in
 
 
 @pytest.mark.parametrize(("message", "text", "cause"), [

@@ -142,7 +142,7 @@ class ExpireDelegationTokenHandler:
         _check_sender(context)
 
         def respond(token: Token) -> ExpireDelegationTokenResponse:
-            token_changed("removed" if request.expiry_time_period_ms < 0 else "given another end", token, context)
+            token_changed("removed" if request.expiry_time_period_ms < 0 else "expiry changed", token, context)
             return ExpireDelegationTokenResponse(error_code=ErrorCode.NONE, expiry_timestamp_ms=token.expires_ms, throttle_time_ms=0)
 
         return self._tokens.expire(context.principal, bytes(request.hmac), request.expiry_time_period_ms).addCallback(respond)
@@ -197,6 +197,6 @@ def _is_seen(token: Token, owners: set[str] | None, context: RequestContext) -> 
         return False
     return (
         token.is_of(context.principal)
-        or context.may(AclOperation.DESCRIBE, AclResource.DELEGATION_TOKEN, token.id)
+        or context.may(AclOperation.DESCRIBE, AclResource.DELEGATION_TOKEN, token.id, logged=False)
         or context.may(AclOperation.DESCRIBE_TOKENS, AclResource.USER, token.owner)
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from txbroker.api.delegation_tokens import (
@@ -15,6 +16,7 @@ from txbroker.api.delegation_tokens import (
 )
 from txbroker.api.registry import Registry
 from txbroker.broker.environment import Environment
+from txbroker.broker.identity import is_clustered
 from txbroker.clock import DelayedCall
 from txbroker.cluster.tree.interface import Tree
 from txbroker.config.resolve import BrokerConfig
@@ -34,11 +36,17 @@ class TokenService:
         self._check_s = config.int("delegation.token.expiry.check.interval.ms") / 1000
         self._is_controller: Callable[[], bool] = lambda: False
         self._timer: DelayedCall | None = None
+        self._is_removing = False
         secret = config.optional_text("delegation.token.secret.key") or config.optional_text("delegation.token.master.key")
         lifetimes = Lifetimes(config.int("delegation.token.max.lifetime.ms"), config.int("delegation.token.expiry.time.ms"))
-        self._store = TokenStore(tree, environment.reactor, environment.random.random)
+        self._store = TokenStore(tree, environment.reactor, environment.random.random, is_shared=is_clustered(config))
         self._tokens = DelegationTokens(
-            self._store, secret.encode() if secret else None, lifetimes, environment.now_ms, environment.random_bytes
+            self._store,
+            secret.encode() if secret else None,
+            lifetimes,
+            environment.now_ms,
+            environment.random_bytes,
+            environment.in_worker,
         )
 
     @property
@@ -80,12 +88,17 @@ class TokenService:
 
     def _check(self) -> None:
         self._check_later()
-        if self._is_controller():
-            for removal in self._tokens.remove_expired():
-                removal.addErrback(_not_removed)
+        if self._is_controller() and not self._is_removing:
+            self._is_removing = True
+            Deferred.fromCoroutine(self._tokens.remove_expired()).addErrback(_not_removed).addBoth(self._have_removed)
+
+    def _have_removed(self, _: None) -> None:
+        self._is_removing = False
 
 
 def _not_removed(failure: Failure) -> None:
     """The next check tries again."""
-    failure.trap(BrokerError)
-    log.warning("a delegation token that has expired could not be removed: %s", failure.getErrorMessage())
+    if failure.check(BrokerError):
+        log.warning("delegation tokens that have expired could not be removed yet: %s", failure.getErrorMessage())
+    else:
+        log.error("internal error: expired delegation tokens could not be removed: %s", failure.getTraceback())

@@ -11,6 +11,7 @@ import base64
 import hmac
 import re
 from collections.abc import Generator, Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from txbroker.client.client_errors import ConnectionFailed, LoginRefused
@@ -31,6 +32,10 @@ ITERATIONS_MAX = 1_000_000  # the broker chooses
 _TOKEN = re.compile(r"[-_~+/.a-zA-Z0-9]+=*", re.ASCII)
 _HANDLER_KEY = "sasl.login.callback.handler.class"
 _OTHER_CODE = ("ssl.engine.factory.class", "sasl.login.class", "sasl.login.callback.handler.class", "sasl.client.callback.handler.class")
+
+
+# Each login of a user needs the same; it takes milliseconds, in a broker in the thread that serves its clients.
+_salted_password = lru_cache(maxsize=16)(scram.salted_password)
 
 
 class Unsupported(ValueError):
@@ -180,7 +185,7 @@ class Scram:
             raise ConnectionFailed("the broker sent a malformed SCRAM message; check sasl.mechanism") from None
         if not nonce.startswith(self._nonce) or not ITERATIONS_MIN <= iterations <= ITERATIONS_MAX:
             raise ConnectionFailed(f"the broker sent a SCRAM message with another nonce, or {iterations} iterations; this is not safe")
-        salted = scram.salted_password(self._hash, self._password, salt, iterations)
+        salted = _salted_password(self._hash, self._password, salt, iterations)
         client_key = scram.client_key(self._hash, salted)
         without_proof = f"c=biws,r={nonce}"
         signed = ",".join((self._bare, answer, without_proof)).encode()

@@ -49,7 +49,7 @@ from txbroker.cluster.tree.interface import (
     WatchEvent,
     parent_of,
 )
-from txbroker.cluster.tree.operations import for_admin, found, together, written
+from txbroker.cluster.tree.operations import children_of, for_admin, in_parts, written
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.retrying import Say, retrying, warning
 
@@ -85,8 +85,8 @@ async def read_config(tree: Tree, entity: Entity) -> tuple[dict[str, str], Stat 
 
 async def client_entities(tree: Tree) -> list[Entity]:
     """All client ids, users, client ids of users, and addresses that have a node."""
-    clients, users, ips = await found([tree.children(f"/config/{kind}") for kind in QUOTA_TYPES])
-    of_users = await found([tree.children(f"{Entity(USER_TYPE, user).path}/{CLIENT_TYPE}") for user in users or ()])
+    clients, users, ips = await children_of(tree, [f"/config/{kind}" for kind in QUOTA_TYPES])
+    of_users = await children_of(tree, [f"{Entity(USER_TYPE, user).path}/{CLIENT_TYPE}" for user in users or ()])
     entities = [Entity(CLIENT_TYPE, name) for name in clients or ()]
     for user, names in zip(users or (), of_users, strict=True):
         entities.append(Entity(USER_TYPE, user))
@@ -120,7 +120,7 @@ class ConfigAdmin:
 
     async def _clients(self) -> dict[Entity, dict[str, str]]:
         entities = await client_entities(self._tree)
-        configs = await together([Deferred.fromCoroutine(self._read(entity)) for entity in entities])
+        configs = await in_parts(entities, self._read)
         return dict(zip(entities, configs, strict=True))
 
     async def _change(self, entity: Entity, compute: Callable[[Mapping[str, str]], Mapping[str, str]]) -> dict[str, str]:
@@ -220,13 +220,13 @@ class ConfigWatcher:
         await self._changes.list(self._changed)
         self._changes.unread.clear()  # these changes are part of the configurations read next
         entities = *self._own, *await client_entities(self._tree)
-        await together([Deferred.fromCoroutine(self._notify(entity)) for entity in entities])
+        await in_parts(entities, self._notify)
 
     async def _load_topics(self, names: list[str]) -> dict[str, Refused]:
         if not names:
             return {}
         await self._tree.sync()  # another broker has written the configurations of new topics
-        configs = await together([Deferred.fromCoroutine(self._config_or_refusal(topic_entity(name))) for name in names])
+        configs = await in_parts(map(topic_entity, names), self._config_or_refusal)
         read = dict(zip(names, configs, strict=True))
         self._topics.update((name, config) for name, config in read.items() if not isinstance(config, Refused))
         return {name: config for name, config in read.items() if isinstance(config, Refused) and name not in self._topics}
@@ -269,7 +269,7 @@ class ConfigWatcher:
             self._read_all = False
             self._report_due |= bool(entities)
             known = sorted(entity for entity in entities if entity is not None)
-            await together([Deferred.fromCoroutine(self._notify_or_repeat(entity)) for entity in known])
+            await in_parts(known, self._notify_or_repeat)
             if self._report_due:
                 self._changes_read()
                 self._report_due = False

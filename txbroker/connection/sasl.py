@@ -33,12 +33,14 @@ _BEFORE_LOGIN = (State.NEW, State.HANDSHAKE, State.AUTHENTICATING)
 class SaslConnection(Connection):
     """Satisfies `FrameProtocol`. `server`: of its listener."""
 
-    __slots__ = ("_login", "_takes_messages")
+    __slots__ = ("_intercepts", "_is_waiting", "_login", "_takes_messages")
 
     def __init__(self, registry: Registry, server: SaslServer) -> None:
         super().__init__(registry, SASL_STATES)
         self._login = SaslLogin(server)
         self._takes_messages = False  # without a header
+        self._is_waiting = False  # the next message of the login must wait
+        self._intercepts = False  # one of both
 
     def makeConnection(self, transport: FrameTransport) -> None:
         super().makeConnection(transport)
@@ -52,6 +54,11 @@ class SaslConnection(Connection):
         super().connectionLost(reason)
 
     def frame_received(self, frame: memoryview, /) -> bool:
+        if not self._intercepts:
+            return super().frame_received(frame)
+        if self._is_waiting and not self._is_ending:
+            self._deferred_frame = self.full = True
+            return False
         if not self._takes_messages:
             return super().frame_received(frame)
         if not self._is_ending:
@@ -96,15 +103,25 @@ class SaslConnection(Connection):
             else:
                 self._end_after_delay()
         elif login.turn is Turn.NOTHING:
-            self._takes_messages = False
+            self._takes_messages = self._intercepts = False
             self._session.principal = login.principal
             if self._session.audit is not None:
                 self._session.audit.logged_in(self._session, self._client_id, login.mechanism)
             self._state = State.LIMITED if login.is_limited else State.READY
             self._transport.logged_in()
-        elif login.turn is Turn.MESSAGE and not login.is_framed and not self._takes_messages:
-            self._takes_messages = True
-            self._transport.limit_frames(login.server.message_bytes_max, 0)
+        elif login.turn is Turn.MESSAGE:
+            if not login.is_framed and not self._takes_messages:
+                self._takes_messages = self._intercepts = True
+                self._transport.limit_frames(login.server.message_bytes_max, 0)
+            waits = login.wait()
+            if waits is not None:
+                self._is_waiting = self._intercepts = True
+                waits.addCallback(self._go_on)
+
+    def _go_on(self, _: None) -> None:
+        self._is_waiting, self._intercepts = False, self._takes_messages
+        if self._deferred_frame and self._state is not State.CLOSED:
+            self._resume()
 
     def _close(self, reason: str, why: str, slot: Slot | None = None, *, is_logged: bool = False) -> None:
         if self._state in _BEFORE_LOGIN:

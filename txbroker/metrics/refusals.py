@@ -10,6 +10,7 @@ from txbroker.client_quotas.quotas import KINDS
 from txbroker.errors import ErrorCode
 from txbroker.metrics.families import Piece, Sample, counter, counters, labels
 from txbroker.metrics.sources import MetricSources
+from txbroker.wire.messages.create_delegation_token import CreateDelegationTokenRequest
 from txbroker.wire.messages.join_group import JoinGroupRequest
 from txbroker.wire.messages.offset_commit import OffsetCommitRequest
 from txbroker.wire.messages.produce import ProduceRequest
@@ -32,6 +33,7 @@ _BY_ERROR = (
     ("record_too_large", ProduceRequest, ErrorCode.MESSAGE_TOO_LARGE),
     ("batch_too_large", ProduceRequest, ErrorCode.RECORD_LIST_TOO_LARGE),
     ("offset_metadata_too_large", OffsetCommitRequest, ErrorCode.OFFSET_METADATA_TOO_LARGE),
+    ("delegation_tokens", CreateDelegationTokenRequest, ErrorCode.POLICY_VIOLATION),
     ("group_full", JoinGroupRequest, ErrorCode.GROUP_MAX_SIZE_REACHED),
     ("group_member_too_large", JoinGroupRequest, ErrorCode.INVALID_REQUEST),
 )

@@ -1,44 +1,22 @@
 """The ACLs in the metadata tree: read, watched, and changed as Kafka's AclAuthorizer does it.
 
 A change writes the node of a pattern if it still has the version that was read, and in the same transaction a node that reports it, so
-that no broker can miss a change whose writer ends in between. All ACLs are read again after each new session of the tree, because the nodes
-that report changes are deleted after a while, and every RELOAD_S seconds, because a broker of Kafka writes both nodes one after the other.
-What was read replaces what was known at once.
+that no broker can miss a change whose writer ends in between. What was read replaces what was known at once.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TypeVar
 
-from twisted.internet.defer import CancelledError, Deferred, DeferredLock
-from twisted.python.failure import Failure
+from twisted.internet.defer import Deferred
 
-from txbroker.backoff import Backoff
-from txbroker.clock import Clock, DelayedCall
-from txbroker.cluster.change_nodes import ChangeNodes
+from txbroker.clock import Clock
 from txbroker.cluster.node_data import MalformedNode
-from txbroker.cluster.tree.interface import (
-    MULTI_OPS_MAX,
-    BadVersion,
-    Create,
-    Delete,
-    NodeExists,
-    NoNode,
-    Op,
-    Refused,
-    SessionExpired,
-    Set,
-    Stat,
-    Tree,
-    TreeError,
-    WatchEvent,
-)
-from txbroker.cluster.tree.operations import for_admin, for_client, found, read_each, repeated, together, written
+from txbroker.cluster.tree.interface import BadVersion, Create, Delete, NodeExists, NoNode, Op, Refused, Set, Stat, Tree
+from txbroker.cluster.tree.operations import children_of, for_admin, for_client, read_all, repeated, together, written
 from txbroker.errors import BrokerError, ErrorCode
-from txbroker.retrying import retrying, warning
 from txbroker.security.acl_index import AclIndex
 from txbroker.security.acl_model import AclEntry, AclResource, PatternType, ResourcePattern
 from txbroker.security.acl_nodes import (
@@ -55,15 +33,13 @@ from txbroker.security.acl_nodes import (
     encode_acl_change,
     unreadable,
 )
+from txbroker.security.reported_nodes import NodeProblems, ReportedNodes
 
 log = logging.getLogger("txbroker.security")
 
-RELOAD_S = 5 * 60.0
-RETRY_S, RETRY_S_MAX = 0.2, 10.0
 ATTEMPTS_MAX = 100  # of a change; each that fails means that another broker's has succeeded
 PATTERNS_MAX = 100  # that are changed together
 
-T = TypeVar("T")
 Entries = frozenset[AclEntry]
 Compute = Callable[[Entries], Entries]
 _Read = Mapping[ResourcePattern, tuple[AclNode, int | None]]  # the version of the node; None if it does not exist
@@ -82,16 +58,9 @@ class AclStore:
         self.index = AclIndex({})
         self._tree = tree
         self._publish = publish
-        self._clock = clock
-        self._chance = chance
-        self._is_shared = is_shared
-        self._changes = {pattern: ChangeNodes(tree, parent, clock) for pattern, parent in CHANGES.items()}
-        self._problems: dict[ResourcePattern, str] = {}
-        self._lock = DeferredLock()  # what is read must be published before anything that is read later
-        self._reading: Deferred[None] | None = None
-        self._read_again = False
-        self._read_all = False
-        self._timer: DelayedCall | None = None
+        self._problems = NodeProblems(_log_problem)
+        changes = {parent: partial(decode_acl_change, pattern=kind) for kind, parent in CHANGES.items()}
+        self._nodes = ReportedNodes("ACLs", tree, clock, chance, changes, self._load, self._read_changed, is_shared=is_shared)
 
     def start(self) -> Deferred[None]:
         """Begin to watch. The ACLs are published when the Deferred fires."""
@@ -99,16 +68,11 @@ class AclStore:
 
     def renew(self) -> None:
         """Watch in the next session of the tree, and read everything again: changes may have been missed."""
-        self._read_all = True
-        self._begin_reading()
+        self._nodes.renew()
 
     def stop(self) -> None:
-        """Stop the periodic reading."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if self._reading is not None:
-            self._reading.cancel()
+        """Read no more."""
+        self._nodes.stop()
 
     def change(self, changes: Mapping[ResourcePattern, Compute]) -> Deferred[dict[ResourcePattern, BrokerError | None]]:
         """Replace the entries of each pattern by what its function makes of them; it is called again after a concurrent change.
@@ -116,15 +80,11 @@ class AclStore:
         Fires when they count on this broker, with the error of each pattern. A request's changes take effect together, as far as
         PATTERNS_MAX patterns. BrokerError if the tree cannot be used now.
         """
-        return for_admin(self._locked(lambda: self._change(changes)))
+        return for_admin(self._nodes.locked(lambda: self._change(changes)))
 
     async def _start(self) -> None:
         await repeated(self._create_structure)
-        await self._list_changes()
-        for changes in self._changes.values():
-            changes.unread.clear()  # part of what is read next
-        await self._locked(self._load)
-        self._reload_later()
+        await self._nodes.start()
 
     async def _create_structure(self) -> None:
         stats = await together([self._tree.exists(path) for path in ACL_STRUCTURE])
@@ -134,117 +94,37 @@ class AclStore:
             except NodeExists:
                 continue  # another broker has created it in the meantime
 
-    def _reload_later(self) -> None:
-        if self._is_shared:
-            self._timer = self._clock.callLater(RELOAD_S, self._reload)
-
-    def _reload(self) -> None:
-        self._reload_later()
-        self.renew()
-
     # Reading
-
-    def _changed(self, _: WatchEvent) -> None:
-        self._begin_reading()
-
-    def _begin_reading(self) -> None:
-        self._read_again = True
-        if self._reading is None:
-            say = warning(log, "cannot read changes of ACLs, retrying: %s", TreeError)
-            backoff = Backoff(self._chance, RETRY_S, RETRY_S_MAX)
-            work = retrying(lambda: self._locked(self._read_changes), self._clock, backoff, say, final=(SessionExpired,))
-            reading = self._reading = Deferred.fromCoroutine(work)
-            reading.addErrback(_ended).addBoth(self._have_read)
-
-    def _have_read(self, _: object) -> None:
-        self._reading = None
-
-    async def _list_changes(self) -> None:
-        """Both lists, before any node is read: a change of several patterns is then read as a whole."""
-        for changes in self._changes.values():
-            await changes.list(self._changed)
-
-    async def _read_changes(self) -> None:
-        self._read_again = True
-        while self._read_again:
-            self._read_again = False
-            await self._list_changes()
-            patterns: set[ResourcePattern] = set()
-            for kind, changes in self._changes.items():
-                for name in list(changes.unread):
-                    patterns |= await self._changed_pattern(kind, changes, name)
-            if self._read_all:
-                await self._load_again()
-            elif patterns:
-                self._replace(await self._read(patterns))
-            for changes in self._changes.values():
-                changes.unread.clear()
-                await changes.purge()  # fires the watch: the changes are listed again
-
-    async def _changed_pattern(self, kind: PatternType, changes: ChangeNodes, name: str) -> set[ResourcePattern]:
-        try:
-            return {decode_acl_change(await changes.read(name), kind)}
-        except NoNode:
-            return set()
-        except (MalformedNode, Refused) as error:
-            log.error("reading all ACLs again, because %s cannot be read: %s", changes.path(name), error)
-            self._read_all = True
-            return set()
-
-    async def _load_again(self) -> None:
-        self._read_all = False  # it may be required again in the meantime, by the next session
-        try:
-            await self._tree.sync()
-            await self._load()
-        except BaseException:
-            self._read_all = True
-            raise
 
     async def _load(self) -> None:
         """Read and publish all ACLs."""
         kinds = [(resource, pattern) for pattern in PatternType for resource in AclResource]
-        names = await found([self._tree.children(f"{ROOTS[pattern]}/{resource.title}") for resource, pattern in kinds])
+        names = await children_of(self._tree, [f"{ROOTS[pattern]}/{resource.title}" for resource, pattern in kinds])
         patterns = [ResourcePattern(*kind, name) for kind, listed in zip(kinds, names, strict=True) for name in listed or ()]
         read = await self._read(patterns)
         gone = {pattern: (NO_ACLS, None) for pattern in self.index.entries if pattern not in read}
         self._replace({**read, **gone})
+        self._problems.keep(read)
+
+    async def _read_changed(self, patterns: Collection[ResourcePattern]) -> None:
+        self._replace(await self._read(patterns))
 
     async def _read(self, patterns: Iterable[ResourcePattern]) -> _Read:
         wanted = list(patterns)
-        nodes: list[tuple[bytes | None, Stat] | Refused | None] = []
-        for start in range(0, len(wanted), MULTI_OPS_MAX):
-            paths = [acl_path(pattern) for pattern in wanted[start : start + MULTI_OPS_MAX]]
-            try:
-                nodes += await self._tree.get_all(paths)
-            except Refused:
-                nodes += await read_each(self._tree, paths)
+        nodes = await read_all(self._tree, [acl_path(pattern) for pattern in wanted])
         return {pattern: _decoded(node) for pattern, node in zip(wanted, nodes, strict=True)}
 
     def _replace(self, read: _Read) -> None:
         changes = {}
         for pattern, (node, _) in read.items():
-            self._report(pattern, node.problem)
+            self._problems.report(pattern, node.problem)
             if node.entries != self.index.entries.get(pattern, NO_ACLS.entries):
                 changes[pattern] = node.entries
         if changes:
             self.index = self.index.replaced(changes)
             self._publish(self.index)
 
-    def _report(self, pattern: ResourcePattern, problem: str) -> None:
-        if problem and self._problems.get(pattern) != problem:
-            log.error("what cannot be read of the ACLs at %s denies access until it is repaired or deleted: %s", acl_path(pattern), problem)
-        if problem:
-            self._problems[pattern] = problem
-        else:
-            self._problems.pop(pattern, None)
-
     # Changing
-
-    def _locked(self, work: Callable[[], Awaitable[T]]) -> Deferred[T]:
-        async def run() -> T:
-            return await work()
-
-        return self._lock.run(lambda: Deferred.fromCoroutine(run()))
 
     async def _change(self, changes: Mapping[ResourcePattern, Compute]) -> dict[ResourcePattern, BrokerError | None]:
         results: dict[ResourcePattern, BrokerError | None] = {}
@@ -284,6 +164,10 @@ class AclStore:
         return all(read[pattern][0].entries == entries for pattern, entries in after.items())
 
 
+def _log_problem(pattern: ResourcePattern, problem: str) -> None:
+    log.error("what cannot be read of the ACLs at %s denies access until it is repaired or deleted: %s", acl_path(pattern), problem)
+
+
 def _decoded(node: tuple[bytes | None, Stat] | Refused | None) -> tuple[AclNode, int | None]:
     if node is None:
         return NO_ACLS, None
@@ -314,7 +198,3 @@ def _operations(before: _Read, after: Mapping[ResourcePattern, Entries]) -> tupl
         ops.append(Create(f"{CHANGES[pattern.pattern]}/{CHANGE_NAME}", encode_acl_change(pattern), sequential=True))
         owners += [pattern, pattern]
     return ops, owners
-
-
-def _ended(failure: Failure) -> None:
-    failure.trap(SessionExpired, CancelledError)  # `renew` follows, or the broker stops

@@ -1,23 +1,34 @@
-"""Delegation tokens (KIP-48): made, renewed, ended and used for logins, by the rules of Kafka's DelegationTokenManagerZk."""
+"""Delegation tokens (KIP-48): made, renewed, ended and used for logins, by the rules of Kafka's DelegationTokenManagerZk.
+
+Kafka has no bounds; those here are for the memory of all brokers, each of which keeps every token.
+"""
 
 from __future__ import annotations
 
 import base64
 import hashlib
-import hmac
+import logging
 from collections.abc import Callable
-from typing import NamedTuple
+from contextlib import suppress
+from typing import Any, NamedTuple
 
 from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
 
 from txbroker.errors import BrokerError, ErrorCode
-from txbroker.security.scram import ScramCredential, TokenLogin
-from txbroker.security.token_nodes import USER_TYPE, Token, token_hmac, token_password
-from txbroker.security.token_store import TokenStore
+from txbroker.security.scram import ScramCredential, TokenCredential, TokenLogin
+from txbroker.security.token_nodes import USER_TYPE, Token, encode_token, token_hmac, token_password
+from txbroker.security.token_store import TokenNotFound, TokenStore
 from txbroker.wire import scram
 from txbroker.wire.scram import HASHES, ITERATIONS_MIN
 
+log = logging.getLogger("txbroker.security")
+
 ID_BYTES = 16
+TOKENS_MAX = 100_000
+REQUESTED_MAX = 10_000  # by one principal, so that it leaves some for others
+RENEWERS_MAX = 100
+TOKEN_BYTES_MAX = 16_384  # of its node
 _TIME_MAX = 2**63 - 1
 
 
@@ -41,13 +52,16 @@ class DelegationTokens:
         lifetimes: Lifetimes,
         now_ms: Callable[[], int],
         random_bytes: Callable[[int], bytes],
+        in_worker: Callable[[Callable[[], Any]], Deferred[Any]],
     ) -> None:
         self._store = store
         self.now_ms = now_ms
         self._kept_secret = secret
         self._lifetimes = lifetimes
         self._random_bytes = random_bytes
-        self._credentials: dict[tuple[str, str], ScramCredential] = {}
+        self._in_worker = in_worker
+        self._credentials: dict[tuple[str, str], TokenCredential] = {}
+        self._ids: dict[bytes, str] = {}  # by the digest of the password
 
     @property
     def is_enabled(self) -> bool:
@@ -70,12 +84,16 @@ class DelegationTokens:
         return token_hmac(self._secret, token.id)
 
     def create(self, owner: str, requester: str, renewers: tuple[str, ...], max_lifetime_ms: int) -> Deferred[Token]:
-        """A new token, as soon as it counts; BrokerError. `max_lifetime_ms`: 0 or less for the default."""
+        """A new token, as soon as it counts; BrokerError, POLICY_VIOLATION for one more than there may be.
+
+        `max_lifetime_ms`: 0 or less for the default.
+        """
         assert self._secret
         token_id = base64.urlsafe_b64encode(self._random_bytes(ID_BYTES)).decode().rstrip("=")
         now_ms, longest_ms = self.now_ms(), self._lifetimes.max_ms
         max_ms = _later(now_ms, min(max_lifetime_ms, longest_ms) if max_lifetime_ms > 0 else longest_ms)
         token = Token(token_id, owner, requester, renewers, now_ms, max_ms, min(max_ms, _later(now_ms, self._lifetimes.renewal_ms)))
+        self._check_bounds(token)
         return self._store.add(token).addCallback(lambda _: token)
 
     def renew(self, principal: str, password: bytes, period_ms: int) -> Deferred[Token]:
@@ -90,13 +108,11 @@ class DelegationTokens:
         removed = token._replace(expires_ms=self.now_ms())
         return self._store.change(token.id, lambda _: None).addCallback(lambda _: removed)
 
-    def remove_expired(self) -> list[Deferred[Token | None]]:
-        """Remove the tokens that have ended."""
-        return [
-            self._store.change(token.id, lambda found: None if found.is_expired(self.now_ms()) else found)
-            for token in list(self._store.tokens.values())
-            if token.is_expired(self.now_ms())
-        ]
+    async def remove_expired(self) -> None:
+        """Remove the tokens that have ended, one after the other; BrokerError, of the first that could not be removed."""
+        for token in [token for token in self._store.tokens.values() if token.is_expired(self.now_ms())]:
+            with suppress(TokenNotFound):  # another broker has removed it
+                await self._store.change(token.id, lambda found: None if found.is_expired(self.now_ms()) else found)
 
     def login(self, mechanism: str, token_id: str, salt: bytes) -> TokenLogin | None:
         """What a client must prove that logs in with a token; None if there is none, or it has ended.
@@ -106,13 +122,41 @@ class DelegationTokens:
         token = self._store.tokens.get(token_id)
         if token is None or token.is_expired(self.now_ms()) or not token.owner.startswith(f"{USER_TYPE}:"):
             return None
-        credential = self._credentials.get((mechanism, token_id))
+        key = mechanism, token_id
+        credential = self._credentials.get(key)
         if credential is None:
-            salted = scram.salted_password(HASHES[mechanism], token_password(self._secret, token_id), salt, ITERATIONS_MIN)
-            credential = ScramCredential.of_salted(mechanism, salt, salted, ITERATIONS_MIN)
-            kept = {key: each for key, each in self._credentials.items() if key[1] in self._store.tokens}
-            self._credentials = {**kept, (mechanism, token_id): credential}
+            if len(self._credentials) > len(HASHES) * len(self._store.tokens):
+                self._credentials = {each: kept for each, kept in self._credentials.items() if each[1] in self._store.tokens}
+            credential = self._credentials[key] = self._derived(mechanism, token_id, salt)
         return TokenLogin(credential, token.owner.partition(":")[2], token.expires_ms - self.now_ms())
+
+    def _derived(self, mechanism: str, token_id: str, salt: bytes) -> TokenCredential:
+        password = token_password(self._secret, token_id)
+
+        def derive() -> ScramCredential:
+            salted = scram.salted_password(HASHES[mechanism], password, salt, ITERATIONS_MIN)
+            return ScramCredential.of_salted(mechanism, salt, salted, ITERATIONS_MIN)
+
+        def failed(failure: Failure) -> None:
+            self._credentials.pop((mechanism, token_id), None)
+            log.error("internal error: the credential of delegation token %s could not be derived: %s", token_id, failure.getTraceback())
+
+        return TokenCredential(salt, self._in_worker(derive).addErrback(failed))
+
+    def _check_bounds(self, token: Token) -> None:
+        tokens = self._store.tokens
+        bounds = (
+            (len(tokens) >= TOKENS_MAX, f"There are {len(tokens)} delegation tokens; expire some"),
+            (
+                sum(each.requester == token.requester for each in tokens.values()) >= REQUESTED_MAX,
+                f"{token.requester} has {REQUESTED_MAX} delegation tokens; expire some",
+            ),
+            (len(token.renewers) > RENEWERS_MAX, f"A delegation token can have {RENEWERS_MAX} renewers"),
+            (len(encode_token(token)) > TOKEN_BYTES_MAX, f"The names in a delegation token can have {TOKEN_BYTES_MAX} bytes"),
+        )
+        for is_exceeded, why in bounds:
+            if is_exceeded:
+                raise BrokerError(ErrorCode.POLICY_VIOLATION, f"{why}.")
 
     def _end_after(self, known: Token, period_ms: int) -> Deferred[Token]:
         def changed(token: Token) -> Token:
@@ -137,12 +181,15 @@ class DelegationTokens:
         return token
 
     def _with_password(self, password: bytes) -> Token | None:
-        """Compared by digests, so that the time does not show how much of a password is right."""
+        """Found by digests, so that the time does not show how much of a password is right."""
         assert self._secret
-        wanted = hashlib.sha256(password).digest()
-        return next(
-            (t for t in self._store.tokens.values() if hmac.compare_digest(hashlib.sha256(self.hmac_of(t)).digest(), wanted)), None
-        )
+        tokens = self._store.tokens
+        if len(self._ids) > 2 * len(tokens):
+            self._ids = {digest: token_id for digest, token_id in self._ids.items() if token_id in tokens}
+        for token_id in tokens.keys() - self._ids.values():
+            self._ids[hashlib.sha256(self.hmac_of(tokens[token_id])).digest()] = token_id
+        found = self._ids.get(hashlib.sha256(password).digest())
+        return None if found is None else tokens.get(found)
 
 
 def _later(now_ms: int, period_ms: int) -> int:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from enum import StrEnum
 
+from twisted.internet.defer import Deferred
+
 from txbroker.errors import BrokerError, ErrorCode
 
 # At most this much of a user's name is logged.
@@ -57,6 +59,10 @@ class Exchange(ABC):
     @abstractmethod
     def respond(self, message: bytes) -> bytes:
         """The answer to a message of the client; LoginFailed."""
+
+    def wait(self) -> Deferred[None] | None:
+        """What must end before the client's next message can be answered; None: nothing."""
+        return None
 
 
 def shown_user(user: str) -> str:

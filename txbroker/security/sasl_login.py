@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from enum import Enum
 
+from twisted.internet.defer import Deferred
+
 from txbroker.clock import Clock
 from txbroker.errors import ErrorCode
 from txbroker.security.failed_logins import FailedLogins
@@ -140,6 +142,10 @@ class SaslLogin:
         self.mechanism, self.is_framed = mechanism, is_framed
         self._exchange = make()
         self.turn = Turn.MESSAGE
+
+    def wait(self) -> Deferred[None] | None:
+        """See `Exchange`."""
+        return None if self._exchange is None or self.turn is not Turn.MESSAGE else self._exchange.wait()
 
     def respond(self, message: bytes) -> bytes:
         """The answer to a message of the client; LoginFailed, with the message for the client."""

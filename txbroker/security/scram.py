@@ -14,6 +14,8 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
+from twisted.internet.defer import Deferred
+
 from txbroker.security.sasl_exchange import Cause, Exchange, LoginFailed
 from txbroker.wire import scram
 from txbroker.wire.scram import HASHES, ITERATIONS_MIN
@@ -76,10 +78,38 @@ class ScramCredential(NamedTuple):
         return f"salt={salt},stored_key={stored},server_key={server},iterations={self.iterations}"
 
 
+class TokenCredential:
+    """The credential of a delegation token, which takes milliseconds to derive: that is done elsewhere, while the client does the same.
+
+    `salt` and `iterations` are known at once, `derived` when the Deferreds of `wait` have fired; None if it could not be derived.
+    """
+
+    def __init__(self, salt: bytes, deriving: Deferred[ScramCredential | None]) -> None:
+        self.salt = salt
+        self.iterations = ITERATIONS_MIN
+        self.derived: ScramCredential | None = None
+        self._waiting: list[Deferred[None]] | None = []
+        deriving.addCallback(self._have_derived)
+
+    def wait(self) -> Deferred[None] | None:
+        """Fires when it is derived; None if it is already."""
+        if self._waiting is None:
+            return None
+        later: Deferred[None] = Deferred()
+        self._waiting.append(later)
+        return later
+
+    def _have_derived(self, credential: ScramCredential | None) -> None:
+        self.derived = credential
+        waiting, self._waiting = self._waiting or [], None
+        for later in waiting:
+            later.callback(None)
+
+
 class TokenLogin(NamedTuple):
     """A delegation token by which a client logs in, as the user `owner`. `lifetime_ms`: until it ends; negative after that."""
 
-    credential: ScramCredential
+    credential: TokenCredential
     owner: str
     lifetime_ms: int
 
@@ -112,7 +142,7 @@ class ScramExchange(Exchange):
         self._secret = secret
         self._find_token = find_token
         self._token: TokenLogin | None = None
-        self._credential: ScramCredential | None = None
+        self._credential: ScramCredential | TokenCredential | None = None
         self._why_not = ""  # why the proof cannot be right
         self._cause = Cause.WRONG_PASSWORD
         self._signed = ""
@@ -120,7 +150,18 @@ class ScramExchange(Exchange):
     def respond(self, message: bytes) -> bytes:
         """See `Exchange`."""
         text = message.decode("utf-8", "replace")
-        return (self._first(text) if self._credential is None else self._final(text, self._credential)).encode()
+        return (self._first(text) if self._credential is None else self._final(text, self._derived(self._credential))).encode()
+
+    def wait(self) -> Deferred[None] | None:
+        """See `Exchange`."""
+        return self._credential.wait() if isinstance(self._credential, TokenCredential) else None
+
+    def _derived(self, credential: ScramCredential | TokenCredential) -> ScramCredential:
+        if not isinstance(credential, TokenCredential):
+            return credential
+        if credential.derived is None:
+            raise LoginFailed("internal error: the credential of the delegation token could not be derived, see the log", cause=Cause.TOKEN)
+        return credential.derived
 
     def _first(self, text: str) -> str:
         message = _FIRST.fullmatch(text)
@@ -128,7 +169,7 @@ class ScramExchange(Exchange):
             raise LoginFailed("the first message is malformed")
         self.user = plain_name(message["name"])
         by_token = _TOKEN.search(message["extensions"]) is not None
-        found = self._credential_of_token() if by_token else self._find(self.user)
+        found: ScramCredential | TokenCredential | None = self._credential_of_token() if by_token else self._find(self.user)
         if found is None:
             self._why_not = "no such delegation token" if by_token else f"no such user for {self._mechanism}"
             self._cause = Cause.TOKEN if by_token else Cause.UNKNOWN_USER
@@ -149,7 +190,7 @@ class ScramExchange(Exchange):
         self._signed = f"{message['bare']},{answer}"
         return answer
 
-    def _credential_of_token(self) -> ScramCredential | None:
+    def _credential_of_token(self) -> TokenCredential | None:
         """With the salt that a missing token has, so that the answer does not show which tokens exist."""
         if self._find_token is None:
             raise LoginFailed("the client uses a delegation token, for which delegation.token.secret.key must be set", cause=Cause.TOKEN)

@@ -20,6 +20,7 @@ TOKEN_CHANGES = "/delegation_token/token_changes"
 TOKEN_CHANGE_NAME = "token_change_"
 STRUCTURE = ("/delegation_token", TOKENS, TOKEN_CHANGES)  # parents before children
 USER_TYPE = "User"
+TOKEN_ID_MAX = 100  # of a change node, which another program may have written
 _VERSION = 3
 _TIME_MAX = 2**63 - 1
 
@@ -95,6 +96,14 @@ def decode_token(data: bytes | None, token_id: str) -> Token:
         raise MalformedNode(f"{path}: tokenId is not the name of the node")
     issued_ms, max_ms, expires_ms = (_time(path, value, name) for name in ("issueTimestamp", "maxTimestamp", "expiryTimestamp"))
     return Token(token_id, owner, requester, tuple(unquote_plus(each) for each in renewers), issued_ms, max_ms, expires_ms)
+
+
+def decode_token_change(data: bytes | None) -> str:
+    """The id of the token whose node has changed; MalformedNode."""
+    token_id = (data or b"").decode("ascii", "replace")
+    if not 0 < len(token_id) <= TOKEN_ID_MAX or not token_id.isascii() or "/" in token_id or "\0" in token_id or token_id in (".", ".."):
+        raise MalformedNode("it has no id of a token")
+    return token_id
 
 
 def _time(path: str, value: dict[str, Any], name: str) -> int:

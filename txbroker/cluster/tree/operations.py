@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from typing import Any, TypeVar
 
 from twisted.internet.defer import Deferred, FirstError, gatherResults
 from twisted.python.failure import Failure
 
 from txbroker.cluster.node_data import MalformedNode
 from txbroker.cluster.tree.interface import (
+    MULTI_OPS_MAX,
     ConnectionLost,
     NoNode,
     NoSpaceInStore,
@@ -23,6 +24,7 @@ from txbroker.cluster.tree.interface import (
 )
 from txbroker.errors import BrokerError, ErrorCode
 
+A = TypeVar("A")
 T = TypeVar("T")
 Read = tuple[bytes | None, Stat]
 log = logging.getLogger("txbroker.cluster")
@@ -40,6 +42,26 @@ def found(reads: Iterable[Deferred[T]]) -> Deferred[list[T | None]]:
     return together([read.addErrback(_missing) for read in reads])
 
 
+async def in_parts(items: Iterable[A], work: Callable[[A], Coroutine[Any, Any, T]]) -> list[T]:
+    """The results for all items, or the first failure. MULTI_OPS_MAX are worked on at a time: there may be very many users, or topics."""
+    left, results = list(items), list[T]()
+    for start in range(0, len(left), MULTI_OPS_MAX):
+        results += await together([Deferred.fromCoroutine(work(item)) for item in left[start : start + MULTI_OPS_MAX]])
+    return results
+
+
+async def children_of(tree: Tree, paths: Iterable[str]) -> list[list[str] | None]:
+    """The names of the children of each node; None of one that does not exist."""
+
+    async def children(path: str) -> list[str] | None:
+        try:
+            return await tree.children(path)
+        except NoNode:
+            return None
+
+    return await in_parts(paths, children)
+
+
 async def read_each(tree: Tree, paths: Iterable[str], watch: Watcher | None = None) -> list[Read | Refused | None]:
     """Data and stat of each node; None of one that does not exist, and the error of one that the store does not let this broker read."""
 
@@ -51,7 +73,19 @@ async def read_each(tree: Tree, paths: Iterable[str], watch: Watcher | None = No
         except Refused as error:
             return error
 
-    return await together([Deferred.fromCoroutine(read(path)) for path in paths])
+    return await in_parts(paths, read)
+
+
+async def read_all(tree: Tree, paths: Sequence[str]) -> list[Read | Refused | None]:
+    """As `read_each`, of any number of nodes, MULTI_OPS_MAX of them at a time."""
+    read: list[Read | Refused | None] = []
+    for start in range(0, len(paths), MULTI_OPS_MAX):
+        part = paths[start : start + MULTI_OPS_MAX]
+        try:
+            read += await tree.get_all(part)
+        except Refused:
+            read += await read_each(tree, part)
+    return read
 
 
 async def repeated(work: Callable[[], Awaitable[T]]) -> T:
