@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from twisted.internet.defer import Deferred, fail
 
-from txbroker.broker.audit_topic import Line
+from txbroker.broker.audit_queue import Line
 from txbroker.broker.connections import Connections
 from txbroker.broker.partition_state_log import append_batch
 from txbroker.cluster.image import ClusterImage, Endpoint

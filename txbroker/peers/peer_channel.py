@@ -77,7 +77,7 @@ class PeerChannel:
         if not self._unreachable:
             self._unreachable = True
             log.warning("cannot send requests to broker %d, they are repeated while it is registered: %s", self._broker_id, error)
-        self._link.close()  # after an answer that no other request can change, such as too old versions
+        self._link.disconnect()  # after an answer that no other request can change, such as too old versions
         now_s = self._clock.seconds()
         self._backoff.failed(now_s)
         pause: Deferred[None] = Deferred()
@@ -109,8 +109,10 @@ class OwnLink:
         """Fires with the response; BrokerError if the request is refused as a whole."""
         return self._own.send(request).addErrback(_not_now)
 
-    def close(self) -> None:
+    def disconnect(self) -> None:
         """There is nothing to end: what has begun is carried out."""
+
+    close = disconnect
 
 
 def _not_now(failure: Failure) -> Failure:
