@@ -21,6 +21,8 @@ from tests.support.server import Server
 from txbroker.cli.main import COMMANDS
 from txbroker.config.broker_keys import BROKER_KEYS
 from txbroker.config.topic_keys import TOPIC_KEYS
+from txbroker.testing import pytest_plugin
+from txbroker.testing.plugin_options import OPTIONS, PREFIX
 
 
 @pytest.mark.parametrize(("name", "keys"), [("broker", BROKER_KEYS), ("topic", TOPIC_KEYS)], ids=["broker", "topic"])
@@ -62,9 +64,10 @@ def test_the_metrics_have_their_documentation_and_labels() -> None:
     assert found["kafka_server_brokertopicmetrics_bytesin_total"][1:3] == ("counter", ("topic",))
     assert found["txbroker_cleaner_failures_total"].kind == "counter", "also what has no samples yet"
     assert len(found) > 90
+    of_pytest = {*vars(pytest_plugin), *(f"{PREFIX}_{option.key}" for option in OPTIONS)}
     for page in sorted((CHECKOUT / "docs").glob("*.md")):
         named = re.findall(r"`((?:kafka|txbroker)_[a-z_]+[a-z])(?:\{[^`]*\})?`", read(page))
-        assert [name for name in named if name not in found] == [], page.name
+        assert [name for name in named if name not in found and name not in of_pytest] == [], page.name
 
 
 def test_every_reason_of_a_refusal_is_explained(start_broker: Callable[..., Server]) -> None:
