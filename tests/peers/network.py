@@ -16,7 +16,6 @@ from tests.transport.harness import JobWorker
 from txbroker.action_queue import ActionQueue
 from txbroker.api.api_versions import ApiVersionsHandler
 from txbroker.api.registry import Handler, Registry
-from txbroker.api.topic_waiting import TopicWaiting
 from txbroker.broker.handlers import register_for_cluster
 from txbroker.client.client_machine import ClientSettings
 from txbroker.client.twisted_connection import TwistedConnection
@@ -28,7 +27,6 @@ from txbroker.connection.protocol import Connection
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.peers.broker_link import BrokerLink
 from txbroker.peers.peer_channel import PeerChannel
-from txbroker.purgatory import Purgatory
 from txbroker.transport.hub import Hub
 from txbroker.transport.limits import Limits
 from txbroker.transport.listener import Listener
@@ -69,8 +67,7 @@ class Node:
         self.registry.register(ApiVersionsHandler(self.registry.ranges))
         for handler in others:
             self.registry.register(handler)
-        waiting = TopicWaiting(self.image, Purgatory(reactor, "topics"), lambda name: False)
-        register_for_cluster(self.registry, self.own, self._controller, lambda broker_id: Deferred(), self.image, waiting)
+        register_for_cluster(self.registry, self.own, self._controller, lambda broker_id: Deferred())
         self.connections: list[Connection] = []
         self.port = 0
         self._hub: Any = None

@@ -23,6 +23,8 @@ from tests.log_directories.support import NOW
 from tests.peers.network import Configs
 from tests.support.fakes.disk_path import DiskPath
 from txbroker.api.controller_requests import ELEMENTS_MAX, UpdateMetadataHandler
+from txbroker.api.elect_leaders import ElectLeadersHandler
+from txbroker.api.partition_reassignments import AlterPartitionReassignmentsHandler, ListPartitionReassignmentsHandler
 from txbroker.api.registry import Registry
 from txbroker.api.request_context import Session
 from txbroker.api.topic_waiting import TopicWaiting
@@ -60,9 +62,10 @@ class Target:
         tree = self.cluster.observer
         image = self.cluster.brokers[1].image
         waiting = TopicWaiting(image, Purgatory(self.clock, "topics"), lambda name: False)
-        register_for_cluster(
-            self.registry, own, lambda: self.cluster.controller, lambda broker: allocate_block(tree, broker), image, waiting
-        )
+        register_for_cluster(self.registry, own, lambda: self.cluster.controller, lambda broker: allocate_block(tree, broker))
+        self.registry.register(ElectLeadersHandler(lambda: self.cluster.controller, image, waiting))
+        self.registry.register(AlterPartitionReassignmentsHandler(lambda: self.cluster.controller))
+        self.registry.register(ListPartitionReassignmentsHandler(lambda: self.cluster.controller))
         requests = {key: handler.request for key, (handler, _) in self.registry._handlers.items()}
         self.served = Served(self.registry, requests)
 
