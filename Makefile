@@ -78,7 +78,7 @@ WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --max-worker-restart 1
 
 test: prepare  ## run the short tier of the tests, five minutes: after every change (WORKERS=2 ARGS=...)
-	@$(PYTEST) -m 'not extended' --durations=15 $(ARGS)
+	@$(PYTEST) -m 'not extended' --hypothesis-profile short --durations=15 $(ARGS)
 
 # The commit, or branch, that a change is compared with.
 REV ?= main
@@ -86,10 +86,10 @@ REV ?= main
 changed: $(VENV)/.installed-tests  ## run the tests of the packages that a change touches, by the imports of the tests (REV=main ARGS=...)
 	@files=$$($(BIN)/python -m tests.support.changed $(REV)) && $(PYTEST) $$files $(ARGS)
 
-# What `test` has run is left out with EXCEPT=test.
+# What `test` has run is left out with EXCEPT=test, but for tests that it runs with fewer random examples (tests/support/examples.py).
 EXCEPT ?=
 test-all: prepare  ## run all tests, half an hour (EXCEPT=test WORKERS=2 ARGS=...)
-	@$(PYTEST) $(if $(EXCEPT),-m extended) --durations=15 $(ARGS)
+	@$(PYTEST) $(if $(EXCEPT),-m 'extended or hypothesis') --durations=15 $(ARGS)
 
 # Each seed is another cluster with other work and other faults: docs/simulation.md.
 SEEDS ?= 1000

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.api.lone_broker import no_leaders
 from tests.api.responses import frame
+from tests.support.examples import examples
 from txbroker.api.fetch_item import FetchItem, PartitionRead, Unusual
 from txbroker.api.fetch_response import FetchResponses, partition_data
 from txbroker.api.produce_response import ProduceResponses, success
@@ -55,7 +56,7 @@ RESULTS = st.tuples(indexes, offsets, int64, int64)
 TOPICS = st.tuples(topics, ids, st.lists(RESULTS, max_size=3) | st.lists(RESULTS, min_size=62, max_size=66))
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.integers(0, 13), int32, st.lists(TOPICS, max_size=4))
 def test_produce(version: int, correlation_id: int, requested: list[tuple[str, bytes, list[tuple[int, int, int, int]]]]) -> None:
     made = SHARED.encoded(version, correlation_id, produced(requested))
@@ -115,7 +116,7 @@ def as_encoded(version: int, session_id: int, reads: dict[FetchItem, PartitionRe
     return FetchResponse(session_id=session_id, responses=responses)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.integers(4, 18), int32, int32, st.booleans(), st.booleans(), st.lists(READS, max_size=6))
 def test_fetch(
     version: int, correlation_id: int, session_id: int, committed: bool, in_file: bool,

@@ -11,6 +11,7 @@ from twisted.internet.task import Clock
 
 from tests.api.lone_broker import alone, no_leaders, no_quota
 from tests.api.responses import message
+from tests.support.examples import examples
 from txbroker.api.fetch import FetchHandler
 from txbroker.api.fetch_item import FetchClient, FetchItem, PartitionRead
 from txbroker.api.fetch_partition import PartitionReader
@@ -191,7 +192,7 @@ STEPS = st.one_of(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400))
 @given(st.lists(STEPS, max_size=40))
 def test_a_lazy_session_returns_what_reading_everything_returns(steps: list[tuple[str, Any, Any]]) -> None:
     """Both responses are equal, except for the order and the partitions that fill a limited response."""

@@ -16,6 +16,7 @@ from simulation.memory_disk import MemoryDisk
 from tests.api.lone_broker import alone
 from tests.api.responses import frame, message
 from tests.log.support import NOW
+from tests.support.examples import examples
 from tests.support.fakes.replication import ALL_ALIVE
 from txbroker.api.encoded.response_frame import Frame
 from txbroker.api.fetch import FetchHandler
@@ -141,7 +142,7 @@ STEPS = st.one_of(
 )
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500))
 @given(st.lists(STEPS, max_size=25))
 @example([("append", 1, True), ("fetch", 0, (10, 100, 1000, 1, 60, -1)), ("end transaction", False, None)])  # aborted, below min.bytes
 def test_shared_reads_are_what_each_fetch_would_find(steps: list[tuple[str, Any, Any]]) -> None:

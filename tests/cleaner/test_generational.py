@@ -17,6 +17,7 @@ from simulation.memory_disk import MemoryDisk
 from tests.cleaner.workers import CleanerWorkers
 from tests.log.support import rows
 from tests.log_directories.support import NOW, T0, DirectoryHarness
+from tests.support.examples import examples
 from tests.support.fakes.disk_path import DiskPath
 from txbroker.config.load import load_broker_config
 from txbroker.config.properties import parse_overrides
@@ -305,7 +306,7 @@ KINDS = ["hot", "any", "new", "deleted", "roll", "roll", "look", "look", "restar
 ACTIONS = st.lists(st.tuples(st.sampled_from(KINDS), st.integers(1, 25)), max_size=40)
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(ACTIONS, st.integers(0, 10**6), st.sampled_from([0.02, 0.1, 0.3, 0.6]))
 def test_any_sequence_of_actions_passes_the_checks(actions: list[Action], seed: int, ratio: float) -> None:
     chance = random.Random(seed)

@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from simulation.memory_disk import MemoryDisk
 from tests.cleaner.logs import SETTINGS
 from tests.log.support import NOW, Row, end_transaction, open_log, rows
+from tests.support.examples import examples
 from tests.support.fakes.disk_path import DiskPath
 from tests.support.fakes.faulty_disk import FaultyDisk, Killed
 from txbroker.errors import StorageError
@@ -259,5 +260,5 @@ class CompactedByTimestamp(CompactedLog):
 TestCompactedLog = CompactedLog.TestCase
 TestCompactedByTimestamp = CompactedByTimestamp.TestCase
 TestCompactedLog.settings = TestCompactedByTimestamp.settings = settings(
-    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=examples(60), stateful_step_count=40, suppress_health_check=[HealthCheck.too_slow]
 )

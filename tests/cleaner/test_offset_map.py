@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from txbroker.log.cleaner.compaction_order import NO_VERSION
@@ -80,7 +80,6 @@ def test_hashes_fill_a_table_evenly(keys: list[bytes]) -> None:
             assert 750 < chi_squared < 1350, "for 1023 degrees of freedom; 6 standard deviations"
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     chunks=st.lists(st.lists(st.integers(0, 40), min_size=1, max_size=60), min_size=1, max_size=8),
     position_bits=st.sampled_from([0, 1, 2, 4, 64]), probes=st.sampled_from([1, 2, 5, 256]),
@@ -108,7 +107,6 @@ def test_the_map_equals_a_dictionary_for_the_records_that_it_covers(
     assert len(wanted) <= max(int(built.slots * load), 1)
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     records=st.lists(st.tuples(st.integers(0, 9), st.one_of(st.none(), st.integers(-2, 2), st.just(NO_VERSION))), min_size=1, max_size=60),
     split=st.integers(0, 60))

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from tests.cleaner.logs import NOW, RETENTION, LogMaker, run, swap
 from tests.cleaner.reference import Reference, content_of, parse
+from tests.support.examples import examples
 from txbroker.log.cleaner.cleaning_job import CleaningJob, Done, SegmentSpan, Strategy
 from txbroker.log.cleaner.offset_map import OffsetMap
 from txbroker.log.txn_index import ENTRY
@@ -113,7 +114,7 @@ def with_segments_now(job: CleaningJob, log: LogMaker) -> CleaningJob:
     return replace(job, segments=tuple(span for span in spans if span.base_offset < job.first_uncleanable_offset))
 
 
-@settings(max_examples=60, deadline=None, phases=PHASES)
+@settings(max_examples=examples(60), phases=PHASES)
 @given(log=logs(), data=st.data())
 def test_a_pass_leaves_what_the_reference_leaves(log: LogMaker, data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as place:
@@ -137,7 +138,7 @@ def test_a_pass_leaves_what_the_reference_leaves(log: LogMaker, data: st.DataObj
         check(with_segments_now(after, log), log)
 
 
-@settings(max_examples=40, deadline=None, phases=PHASES)
+@settings(max_examples=examples(40), phases=PHASES)
 @given(log=logs(old_formats=False), bits=st.integers(0, 3), probes=st.integers(1, 4), data=st.data())
 def test_keys_without_a_slot_are_cleaned_by_the_next_pass_and_not_lost(log: LogMaker, bits: int, probes: int, data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as place:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.api.test_acls import STRANGER, creation
@@ -80,7 +80,6 @@ USES = st.lists(
 )  # fmt: skip
 
 
-@settings(deadline=None)
 @given(USES, st.booleans(), st.booleans())
 def test_the_rules_allow_everything_and_none_can_be_left_out(uses: list[Use], prefixed: bool, by_host: bool) -> None:
     found = suggested(uses, lambda each: None, prefixed=prefixed, by_host=by_host)

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from txbroker.cli.deserializers import PACKAGE, Deserializer, NotDeserialized, java_number
@@ -58,7 +58,6 @@ def test_byte_arrays_are_printed_unchanged() -> None:
     assert Deserializer("ByteArrayDeserializer", "--x").text(b"\0\xff\n") == b"\0\xff\n"
 
 
-@settings(deadline=None)
 @given(st.floats(width=64), st.floats(width=32))
 def test_printed_numbers_can_be_parsed(double: float, single: float) -> None:
     for value, layout in ((double, "d"), (single, "f")):

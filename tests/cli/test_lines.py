@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from txbroker.cli.line_reader import Line, LineFormat, line_format
@@ -67,7 +67,6 @@ def test_line_ends_are_not_part_of_values(end: bytes, rest: bytes) -> None:
     assert parse(LineFormat(), b"v" + end, 1).value == b"v" + rest
 
 
-@settings(deadline=None)
 @given(st.binary().filter(lambda key: b"\t" not in key), st.binary())
 def test_keys_and_values_are_not_changed(key: bytes, value: bytes) -> None:
     assert line_format(KEYED).parse(key + b"\t" + value, 1) == Line(key, value, [])

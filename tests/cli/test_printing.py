@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from txbroker.cli.partition_flags import with_leaders
@@ -100,7 +100,6 @@ def test_a_table_that_fits() -> None:
 words = st.text("abc ,-", min_size=0, max_size=40)
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(words, words, words), max_size=5), st.integers(32, 90))
 def test_no_table_is_wider_than_the_terminal_and_nothing_is_lost(rows: list[tuple[str, str, str]], width: int) -> None:
     lines = table(("first", "second", "third"), rows, width)
@@ -109,7 +108,6 @@ def test_no_table_is_wider_than_the_terminal_and_nothing_is_lost(rows: list[tupl
     assert sorted("".join(lines).replace(" ", "")) == letters
 
 
-@settings(deadline=None)
 @given(st.lists(st.lists(words, min_size=9, max_size=9), max_size=3), st.integers(20, 60))
 def test_a_table_of_many_columns_fits_a_narrow_terminal(rows: list[list[str]], width: int) -> None:
     header = [f"COLUMN-{i}" for i in range(9)]

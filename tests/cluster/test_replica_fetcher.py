@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tests.cluster.replica_group import BACKOFF_S, LAG_S, Broker, Group
 from tests.log.support import NOW, batch, entries
+from tests.support.examples import examples
 from txbroker.cluster.follower_session import FollowerSession, Wanted
 from txbroker.cluster.offset_lookup import LATEST_TIMESTAMP, list_offset
 from txbroker.cluster.replica_fetcher import EARLY, EARLY_PAUSES
@@ -434,7 +435,7 @@ class History:
         assert not missing, "acknowledged records are lost"
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(st.lists(STEPS, min_size=30, max_size=60))
 def test_random_histories_lose_nothing_that_was_acknowledged(steps: list[tuple[str, Any]]) -> None:
     history = History()

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from twisted.internet.defer import CancelledError, Deferred, fail
 from twisted.internet.error import ConnectionRefusedError
@@ -217,7 +217,6 @@ def test_a_server_that_sends_no_answer_is_left(served: Served, sent: bytes) -> N
     assert expired == [True]
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.binary(max_size=60))
 def test_any_bytes_leave_the_server_serving(sent: bytes) -> None:
     turns = Turns()

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.offline.support import mutate, ours
+from tests.support.examples import examples
 from txbroker.log.os_disk import OsDisk
 from txbroker.logtools.dump.dump import Decoder, DumpOptions, dump
 
@@ -220,7 +221,7 @@ def test_look_ups_ignore_the_zeros_of_a_preallocated_index(tmp_path: Path) -> No
     assert run(paths, DumpOptions(), tmp_path) == before
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30))
 @given(chance=st.randoms(use_true_random=False), count=st.integers(1, 8), deep=st.booleans())
 def test_no_damage_raises(tmp_path_factory: pytest.TempPathFactory, chance: random.Random, count: int, deep: bool) -> None:
     data = Path(shutil.copytree(GOLDEN / "data", tmp_path_factory.mktemp("mutated") / "data"))

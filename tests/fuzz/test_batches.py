@@ -15,6 +15,7 @@ from tests.fuzz.batches import BYTES_MAX, NOW_MS, Logs, read_in_every_way, seale
 from tests.fuzz.frames import pick_from
 from tests.fuzz.memory import peak_growth
 from tests.log.support import open_log
+from tests.support.examples import examples
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.log.log_config import LogConfig
 from txbroker.log.log_results import Origin
@@ -32,13 +33,13 @@ def logs() -> Logs:
     return Logs()
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=examples(600))
 @given(choices)
 def test_reading_any_records_gives_records_or_a_broker_error(data: bytes) -> None:
     read_in_every_way(some_records(pick_from(data)))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 @given(st.lists(choices, min_size=1, max_size=4))
 def test_appending_any_records_succeeds_or_changes_nothing(logs: Logs, each: list[bytes]) -> None:
     for data in each:
@@ -46,7 +47,7 @@ def test_appending_any_records_succeeds_or_changes_nothing(logs: Logs, each: lis
     logs.recover()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 @given(st.binary(max_size=300))
 def test_random_bytes(data: bytes) -> None:
     read_in_every_way(data)

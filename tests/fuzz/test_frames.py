@@ -17,6 +17,7 @@ from tests.fuzz import frames
 from tests.fuzz.memory import peak, resident
 from tests.fuzz.sockets import Peer, send_all
 from tests.support.broker import BrokerProcess
+from tests.support.examples import examples
 from tests.support.raw import RawConnection
 from tests.support.raw_admin import advertised, create_topic, find_coordinator, until_leaders
 from tests.support.raw_log import batch, fetch, produce, topic_id
@@ -115,13 +116,13 @@ def test_every_api_and_version(watched: Watched, seed: int) -> None:
     assert closed > len(each) // 5
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(12), suppress_health_check=list(HealthCheck))
 @given(st.lists(st.binary(max_size=300), min_size=CONNECTIONS // 2, max_size=CONNECTIONS))
 def test_any_frames(watched: Watched, choices: list[bytes]) -> None:
     watched.fire([some_frames(watched, frames.pick_from(data)) for data in choices])
 
 
-@settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(5), suppress_health_check=list(HealthCheck))
 @given(st.lists(st.binary(min_size=1, max_size=200), min_size=CONNECTIONS // 2, max_size=CONNECTIONS))
 def test_random_bytes(watched: Watched, each: list[bytes]) -> None:
     watched.fire(each)

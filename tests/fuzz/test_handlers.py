@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.fuzz import frames
 from tests.fuzz.inprocess import InProcessBroker
+from tests.support.examples import examples
 from txbroker.wire.codec import decode
 
 
@@ -43,7 +44,7 @@ def test_every_api_and_version(broker: InProcessBroker, seed: int) -> None:
         check_answers(output, {number: (cls, version)})
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300))
 @given(st.lists(st.tuples(st.integers(0, 1 << 16), st.binary(max_size=200)), min_size=1, max_size=4))
 def test_random_requests(broker: InProcessBroker, each: list[tuple[int, bytes]]) -> None:
     sent, data = {}, []
@@ -54,7 +55,7 @@ def test_random_requests(broker: InProcessBroker, each: list[tuple[int, bytes]])
     check_answers(broker.send(data)[0], sent)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400))
 @given(st.integers(0, 1 << 16), st.binary(max_size=200), st.binary(max_size=20))
 def test_corrupted_frames(broker: InProcessBroker, which: int, choices: bytes, spoiling: bytes) -> None:
     cls, version = broker.served.pairs[which % len(broker.served.pairs)]

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.fuzz import frames, handshakes, logins
 from tests.security.in_process import SaslBroker
+from tests.support.examples import examples
 
 
 @pytest.fixture(scope="module")
@@ -27,13 +28,12 @@ def test_frames_in_a_state_of_the_connection(broker: SaslBroker, state: int) -> 
         logins.run(broker, frames.pick_from(bytes([state]) + random.randbytes(120)))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(st.binary(min_size=3, max_size=120))
 def test_any_frames_before_and_after_the_login(broker: SaslBroker, choices: bytes) -> None:
     logins.run(broker, frames.pick_from(choices))
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.binary(max_size=40))
 def test_corrupted_handshakes_and_certificates(choices: bytes) -> None:
     handshakes.run(frames.pick_from(choices))

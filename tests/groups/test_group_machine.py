@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from tests.groups.driving import Driver, protocols
+from tests.support.examples import examples
 from txbroker.errors import ErrorCode
 from txbroker.groups.group import Group
 from txbroker.groups.group_config import GroupConfig
@@ -218,5 +219,5 @@ class GroupMachine(RuleBasedStateMachine):
             assert len({m.assignment for m in group.roster}) == 1
 
 
-GroupMachine.TestCase.settings = settings(max_examples=50, stateful_step_count=50, deadline=None)
+GroupMachine.TestCase.settings = settings(max_examples=examples(50), stateful_step_count=50)
 TestGroupMachine = GroupMachine.TestCase

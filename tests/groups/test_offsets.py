@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.examples import examples
 from txbroker.groups.group_offsets import GroupOffsets
 from txbroker.groups.group_results import CommittedOffset
 from txbroker.names import TopicPartition
@@ -86,7 +87,7 @@ def test_a_commit_between_a_transactional_offset_and_its_marker_is_newer():
 
 
 @given(st.lists(st.tuples(st.sampled_from([None, 1, 2, 3]), st.booleans()), max_size=8), st.randoms(use_true_random=False))
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_the_end_is_what_the_log_says_whatever_the_order_of_answers(writes, chance):
     offsets = GroupOffsets()
     begun = [(offsets.begin({A: None if n is None else at(n)}), n, ok) for n, ok in writes]

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.examples import examples
 from tests.wire.record_samples import batches
 from txbroker.errors import ProtocolError
 from txbroker.groups.group_effects import GroupRecord, MemberRecord
@@ -113,7 +114,7 @@ def test_nonsense_is_a_protocol_error(key, value):
 
 
 @given(key=st.sampled_from([offset_key("g", TP), group_key("g")]), value=st.binary(max_size=60))
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_any_bytes_are_read_or_refused(key, value):
     with suppress(ProtocolError):
         read(key, value)
@@ -134,7 +135,7 @@ def test_any_bytes_are_read_or_refused(key, value):
         ).map(tuple),
     )
 )
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_groups_survive_their_records(record):
     assert read(group_key("g"), group_value(record)) == GroupEntry("g", record)
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from simulation.memory_disk import MemoryDisk
 from tests.log.support import NOW, append, corrupt, fill, open_log, rows, values
+from tests.support.examples import examples
 from tests.support.fakes.disk_path import DiskPath
 from tests.support.fakes.faulty_disk import FaultyDisk
 from txbroker.errors import CorruptRecords
@@ -31,7 +32,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(STEPS)
 def test_an_offset_index_is_a_sorted_list(steps: list[tuple[str, list[int]]]) -> None:
     disk, path = MemoryDisk(), "/x.index"
@@ -60,7 +61,7 @@ def test_an_offset_index_is_a_sorted_list(steps: list[tuple[str, list[int]]]) ->
     assert not expected or disk.read(path) == expected
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(STEPS)
 def test_a_time_index_is_a_sorted_list(steps: list[tuple[str, list[int]]]) -> None:
     disk, path = MemoryDisk(), "/x.timeindex"

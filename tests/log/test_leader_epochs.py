@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from simulation.memory_disk import MemoryDisk
@@ -47,7 +47,6 @@ def test_a_new_epoch_removes_later_and_larger_epochs(directory: DiskPath) -> Non
     assert epochs.latest == 2
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=40), st.integers(0, 45), st.integers(0, 45))
 def test_truncations_against_the_epochs_of_all_records(steps: list[int], first: int, last: int) -> None:
     """`steps`: how much the epoch grows with each record. Records [first, last) remain at the end."""

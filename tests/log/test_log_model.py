@@ -10,6 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from simulation.memory_disk import MemoryDisk
 from tests.log.support import NOW, Row, append, open_log, rows
+from tests.support.examples import examples
 from tests.support.fakes.disk_path import DiskPath
 from txbroker.log.log import Log
 from txbroker.wire.compression import Codec
@@ -164,4 +165,4 @@ class LogMachine(RuleBasedStateMachine):
 
 
 TestLog = LogMachine.TestCase
-TestLog.settings = settings(max_examples=40, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+TestLog.settings = settings(max_examples=examples(40), stateful_step_count=30, suppress_health_check=[HealthCheck.too_slow])

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from simulation.memory_disk import MemoryDisk
 from tests.log.support import NOW, append, batch, open_log, rows
+from tests.support.examples import examples
 from tests.support.fakes.disk_path import DiskPath
 from txbroker.log import time_lookup
 from txbroker.log.log import Log
@@ -25,7 +26,7 @@ def check(log: Log, timestamps: set[int]) -> None:
         assert (answer and answer[:2]) == expected, timestamp
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40))
 @given(
     st.lists(st.lists(st.integers(-1, 120), min_size=1, max_size=3), min_size=1, max_size=30),
     st.integers(0, 40),

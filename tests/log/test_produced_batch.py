@@ -15,6 +15,7 @@ from simulation.memory_disk import MemoryDisk
 from tests.log.support import NOW, batch, open_log, values
 from tests.support import compiled
 from tests.support.compressed_forms import Form, forms
+from tests.support.examples import examples
 from tests.support.fakes.disk_path import DiskPath
 from tests.support.fakes.faulty_disk import WRITES, FaultyDisk
 from txbroker.errors import BrokerError, StorageError
@@ -133,7 +134,7 @@ def files(log: Log, path: DiskPath) -> dict[str, bytes]:
     return {entry.name: entry.read_bytes() for entry in path.iterdir()}
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300))
 @given(
     turns=st.lists(st.lists(BATCHES, min_size=1, max_size=8), max_size=6),
     stamped=st.sampled_from([False, False, False, True]),

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from simulation.memory_disk import MemoryDisk
 from tests.log.support import NOW, append, batch, committed_rows, corrupt, end_transaction, marker, names, open_log, values
+from tests.support.examples import examples
 from tests.support.fakes.disk_path import DiskPath
 from txbroker.errors import BrokerError, CorruptRecords, ErrorCode
 from txbroker.log.cleaner.rewriting import emptied
@@ -357,7 +358,7 @@ def test_a_marker_with_a_new_epoch_resets_sequences(directory: DiskPath) -> None
 STEP = st.tuples(st.sampled_from(["send", "commit", "abort", "plain", "roll", "close", "kill", "replicate"]), st.integers(1, 3))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40))
 @given(st.lists(STEP, max_size=30))
 def test_transactions_against_a_model(steps: list[tuple[str, int]]) -> None:
     """A read_committed consumer reads exactly the committed records, also after rolls, restarts and kills."""

@@ -10,6 +10,7 @@ from simulation.memory_disk import MemoryDisk
 from simulation.workers import one_by_one
 from tests.log.support import rows
 from tests.log_directories.support import IDENTITY, NOW, T0, DirectoryHarness
+from tests.support.examples import examples
 from tests.support.fakes.disk_path import DiskPath
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.log.log import Log
@@ -152,4 +153,4 @@ class ExpiryMachine(RuleBasedStateMachine):
 
 
 TestExpiry = ExpiryMachine.TestCase
-TestExpiry.settings = settings(max_examples=40, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+TestExpiry.settings = settings(max_examples=examples(40), stateful_step_count=30, suppress_health_check=[HealthCheck.too_slow])

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.log_directories.moving import check_arrived, filled, finish
 from tests.log_directories.support import NOW, T0, DirectoryHarness, append, content
+from tests.support.examples import examples
 from tests.support.fakes.disk_path import DiskPath
 from tests.support.fakes.faulty_disk import CHANGES, FaultyDisk, Killed
 from txbroker.errors import OutOfResources, StorageError
@@ -114,7 +115,7 @@ def crash_during_a_move(broker: DirectoryHarness, steps: int, appended: int) -> 
     return expected
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=st.integers(0, 30), appended=st.integers(0, 12))
 def test_a_crash_during_a_move_loses_nothing(directory: DiskPath, small_steps: None, steps: int, appended: int) -> None:
     root = directory / "broker"

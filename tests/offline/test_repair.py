@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.log.support import corrupt, open_log, rows
 from tests.offline.support import faults, kafka, look, mutate, ours, segments
+from tests.support.examples import examples
 from tests.support.fakes.faulty_disk import CHANGES, FaultyDisk, Killed
 from tests.support.fakes.unsynced_disk import UnsyncedDisk
 from txbroker.log.file_names import LEADER_EPOCHS
@@ -234,7 +235,7 @@ def test_an_interrupted_repair_can_be_repeated(data: Path) -> None:
     assert len(results) == 1
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(30), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(chance=st.randoms(use_true_random=False), count=st.integers(1, 8))
 def test_after_any_damage_a_repair_leaves_no_fault(
     tmp_path_factory: pytest.TempPathFactory, chance: random.Random, count: int

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tests.log.support import NOW, corrupt, open_log
 from tests.offline.support import KAFKA, faults, kafka, look, mutate, ours, segments
 from tests.support.compressed_forms import READ_BY_OTHERS, forms
+from tests.support.examples import examples
 from tests.support.odd_batches import batch as odd_batch
 from tests.support.odd_batches import record
 from txbroker.log.log_results import Origin
@@ -341,7 +342,7 @@ def test_a_running_broker_is_detected_by_its_lock(data: Path) -> None:
     assert faults(data)
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(30), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(chance=st.randoms(use_true_random=False), count=st.integers(1, 8))
 def test_no_damage_raises(tmp_path_factory: pytest.TempPathFactory, chance: random.Random, count: int) -> None:
     folder = tmp_path_factory.mktemp("mutated")

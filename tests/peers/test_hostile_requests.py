@@ -21,6 +21,7 @@ from tests.fuzz import frames
 from tests.fuzz.frames import Served
 from tests.log_directories.support import NOW
 from tests.peers.network import Configs
+from tests.support.examples import examples
 from tests.support.fakes.disk_path import DiskPath
 from txbroker.api.controller_requests import ELEMENTS_MAX, UpdateMetadataHandler
 from txbroker.api.elect_leaders import ElectLeadersHandler
@@ -161,7 +162,7 @@ def encodable(struct: Struct, name: str, version: int) -> bool:
     return any(field.name == name and field.carried(version) for field in resolve(type(struct)))
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400))
 @given(st.integers(0, 1 << 16), st.integers(0, 1 << 30))
 def test_random_requests(target: Target, which: int, seed: int) -> None:
     cls, version, frame = made(target, which, Random(seed).randrange)
@@ -169,7 +170,7 @@ def test_random_requests(target: Target, which: int, seed: int) -> None:
     target.check()
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300))
 @given(st.integers(0, 1 << 16), st.integers(0, 1 << 30))
 def test_corrupted_frames(target: Target, which: int, seed: int) -> None:
     pick = Random(seed).randrange

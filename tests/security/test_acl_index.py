@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.examples import examples
 from txbroker.security import acl_authorizer
 from txbroker.security.acl_authorizer import AclAuthorizer
 from txbroker.security.acl_index import AclIndex
@@ -76,7 +77,7 @@ QUESTIONS = st.tuples(
 )  # fmt: skip
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400))
 @given(BINDINGS, BINDINGS, st.lists(QUESTIONS, min_size=1, max_size=12), st.booleans())
 def test_decisions_are_those_of_the_rule_also_after_a_change(
     before: set[AclBinding], after: set[AclBinding], questions: list[tuple[str, str, Op, R, str]], allow_everyone: bool
@@ -93,7 +94,7 @@ def test_decisions_are_those_of_the_rule_also_after_a_change(
                 assert allowed == stated(bindings, principal, host, operation, kind, name, allow_everyone)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300))
 @given(BINDINGS, st.sampled_from(["User:a", "User:c"]))
 def test_any_topic_is_one_that_can_be_written(bindings: set[AclBinding], principal: str) -> None:
     """Beside the names of the ACLs there are enough others to find one. `*` is no name of a topic, and may be taken for all of them."""

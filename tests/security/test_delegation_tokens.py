@@ -64,7 +64,7 @@ class Brokers:
 class Broker:
     def __init__(self, brokers: Brokers, secret: bytes | None = SECRET) -> None:
         self._brokers = brokers
-        self.jobs: list[Callable[[], None]] = []
+        self.jobs: list[Callable[[], object]] = []
         self.session = brokers.trees.session()
         self.tree = SessionTree(self.session, self._next, lambda: None, brokers.clock, None, lambda: 0.5)
         self.store = TokenStore(self.tree, brokers.clock, lambda: 0.5, is_shared=True)
@@ -358,7 +358,12 @@ def test_removals_do_not_accumulate_while_the_metadata_is_slow(brokers: Brokers,
     service.serve(Registry([]), lambda: True)
     begun: list[str] = []
     change = TokenStore.change
-    monkeypatch.setattr(TokenStore, "change", lambda self, token_id, how: begun.append(token_id) or change(self, token_id, how))
+
+    def noted(self: TokenStore, token_id: str, how: Any) -> Any:
+        begun.append(token_id)
+        return change(self, token_id, how)
+
+    monkeypatch.setattr(TokenStore, "change", noted)
     monkeypatch.setattr(Token, "is_expired", lambda self, now_ms: True)
     reactor.advance(10.0)
     assert len(begun) == 1, "one at a time, however often the check is due"

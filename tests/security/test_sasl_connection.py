@@ -270,7 +270,7 @@ def test_the_last_message_of_a_login_with_a_token_waits_for_its_credential(versi
         assert (answer.error_code, answer.session_lifetime_ms) == (0, 5000)
         client.check(bytes(answer.auth_bytes).decode())
     else:
-        client.check(b"".join(peer.connection.take_output())[4:].decode())
+        client.check(joined(peer.connection.take_output())[4:].decode())
     peer.beat(9)
     assert peer.answers() == [9]
 

@@ -15,6 +15,7 @@ from twisted.internet.error import ConnectionDone
 from twisted.python.failure import Failure
 
 from tests.api.responses import joined
+from tests.support.examples import examples
 from txbroker.api.produce import ProduceHandler
 from txbroker.api.registry import Registry
 from txbroker.api.request_context import RequestContext, Session
@@ -222,7 +223,7 @@ def test_headers_of_several_versions_on_one_connection() -> None:
         assert [answered(reply, version) for reply in peer.replies()] == [(n, n)]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(st.permutations(range(8)), st.sets(st.integers(0, 7)))
 def test_responses_are_sent_in_the_order_of_requests(order: list[int], at_once: set[int]) -> None:
     waiting: dict[int, Deferred[Any]] = {}
@@ -522,7 +523,7 @@ def test_bytes_after_a_request_are_ignored() -> None:
     assert [answered(reply) for reply in peer.replies()] == [(1, 1)]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300))
 @given(st.binary(min_size=8, max_size=60) | st.tuples(st.sampled_from([0, 12, 18]), st.integers(-1, 14), st.binary(min_size=4)).map(
     lambda parts: struct.pack(">hh", *parts[:2]) + parts[2]
 ))

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.examples import examples
 from txbroker.transport.inbox import STASH_MAX, Inbox
 from txbroker.transport.receive import POOLED_BUFFER_MAX, SHARED_BYTES, OwnedBuffer, ReceiveBuffers
 
@@ -52,7 +53,7 @@ SIZES = st.one_of(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40))
 @given(
     sizes=st.lists(SIZES, max_size=8),
     pieces=st.lists(st.one_of(st.integers(1, 100), st.integers(1, 400_000)), min_size=1, max_size=20),
@@ -158,7 +159,7 @@ def test_the_budget_is_assigned_in_order_and_one_connection_always_continues() -
     assert buffers.reserved == 2
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(
     frames=st.lists(st.integers(1, 3_000_000), min_size=1, max_size=6),
     budget=st.integers(1, 2_000_000),

@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from hypothesis import settings
 from hypothesis import strategies as st
 
 from txbroker.errors import BrokerError, CorruptRecords
@@ -24,8 +23,6 @@ from txbroker.wire.records import Record
 GOLDEN = Path(__file__).parents[1] / "golden" / "records"
 BASE_TIMESTAMP = 1_700_000_000_000
 PLENTY = 10**7
-
-fuzz = settings(max_examples=100, deadline=None)
 
 
 def golden(pattern: str) -> list[str]:

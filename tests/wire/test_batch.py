@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.wire.record_samples import batches, fuzz, golden, golden_bytes, golden_entries, mutations, value_or_error
+from tests.wire.record_samples import batches, golden, golden_bytes, golden_entries, mutations, value_or_error
 from txbroker.errors import CorruptRecords, ErrorCode
 from txbroker.wire import batch
 from txbroker.wire.batch import HEADER_SIZE, BatchHeader
@@ -165,7 +165,6 @@ def walk(data: bytes) -> None:
 
 
 @given(st.binary(max_size=150))
-@fuzz
 def test_any_bytes_give_headers_or_corrupt_records(junk: bytes) -> None:
     for data in (junk, VALID[:17] + junk, VALID + junk):
         value_or_error(batch.read_header, data)

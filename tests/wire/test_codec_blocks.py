@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from tests.support import compiled
 from tests.support.compressed_forms import forms
-from tests.wire.record_samples import fuzz, mutations, value_or_error
+from tests.wire.record_samples import mutations, value_or_error
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.wire import codec_blocks, compression
 from txbroker.wire.codec_blocks import XERIAL_HEADER
@@ -46,7 +46,6 @@ def by_library(data: bytes, size_max: int) -> Any:
 
 
 @given(data=st.binary(max_size=200), size_max=st.integers(0, 300))
-@fuzz
 def test_the_results_for_any_bytes_are_equal(data: bytes, size_max: int) -> None:
     for start in (b"", XERIAL_HEADER, bytes.fromhex("04224d186440a7")):
         found = outcomes(start + data, size_max)
@@ -71,7 +70,6 @@ def test_the_results_for_mutated_data_are_equal(form: Any) -> None:
     sized=st.booleans(),
     extra=st.binary(max_size=5),
 )
-@fuzz
 def test_frames_with_independent_blocks_are_read(data: bytes, size: int, checked: bool, sized: bool, extra: bytes) -> None:
     frame = lz4.frame.compress(data, block_linked=False, block_size=size, content_checksum=checked, store_size=sized) + extra
     for module in MODULES:
@@ -93,7 +91,6 @@ def test_frames_for_the_library_are_left(module: ModuleType) -> None:
 
 
 @given(blocks=st.lists(st.binary(min_size=1, max_size=300) | st.integers(1, 5000).map(bytes), min_size=1, max_size=4))
-@fuzz
 def test_snappy_is_read_raw_and_framed(blocks: list[bytes]) -> None:
     framed = XERIAL_HEADER + b"".join(struct.pack(">i", len(packed)) + packed for packed in map(snappy.compress, blocks))
     plain = b"".join(blocks)

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.compressed_forms import HALF, READ_BY_OTHERS, Form, forms
-from tests.wire.record_samples import allocations_below, fuzz, mutations, value_or_error
+from tests.wire.record_samples import allocations_below, mutations, value_or_error
 from txbroker.errors import BrokerError, CorruptRecords, ErrorCode
 from txbroker.wire.compression import CODECS, Codec, compress, decompress, refuse_unless_java_reads
 
@@ -24,7 +24,6 @@ every_codec = pytest.mark.parametrize("codec", REAL, ids=lambda codec: codec.nam
 
 
 @given(codec=st.sampled_from(REAL), data=st.binary(max_size=3000))
-@fuzz
 def test_data_is_decompressed_as_compressed(codec: Codec, data: bytes) -> None:
     assert decompress(codec, compress(codec, data), len(data)) == data
     assert decompress(codec, memoryview(compress(codec, memoryview(data), magic=0)), len(data), magic=0) == data
@@ -134,7 +133,6 @@ PREFIXES = {
 
 @every_codec
 @given(data=st.data())
-@fuzz
 def test_any_bytes_give_a_value_or_a_broker_error(codec: Codec, data: st.DataObject) -> None:
     junk = data.draw(st.sampled_from(PREFIXES[codec])) + data.draw(st.binary(max_size=60))
     for magic in (0, 2):

@@ -10,7 +10,6 @@ from tests.wire.record_samples import (
     as_kept,
     batches,
     client_records,
-    fuzz,
     golden,
     golden_bytes,
     golden_entries,
@@ -55,7 +54,6 @@ def test_a_message_set_becomes_one_batch(name: str) -> None:
 
 
 @given(records=record_lists(), magic=st.sampled_from((0, 1)), codec=st.sampled_from(CODECS), target=st.none() | st.sampled_from(Codec))
-@fuzz
 def test_only_offsets_are_changed(records: list[Record], magic: int, codec: Codec, target: Codec | None) -> None:
     converted = to_v2(legacy.build(records, magic=magic, codec=codec), bytes_max=PLENTY, codec=target)
     assert read_batches(converted) == [as_kept(record, magic)._replace(offset=i) for i, record in enumerate(records)]
@@ -111,7 +109,6 @@ def test_kafkas_log_is_converted_to_old_formats(name: str, magic: int) -> None:
 
 
 @given(records=record_lists(), magic=st.sampled_from((0, 1)), codec=st.sampled_from(CODECS))
-@fuzz
 def test_offsets_are_kept_and_headers_dropped(records: list[Record], magic: int, codec: Codec) -> None:
     assert read_set(down(build(records, codec=codec), magic)) == [as_kept(record, magic) for record in records]
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.wire.record_samples import PLENTY, client_records, fuzz, golden_bytes, mutations, value_or_error
+from tests.wire.record_samples import PLENTY, client_records, golden_bytes, mutations, value_or_error
 from txbroker.errors import CorruptRecords
 from txbroker.wire import entries, legacy
 from txbroker.wire.compression import Codec
@@ -99,7 +99,6 @@ def walk(data: bytes) -> None:
 
 
 @given(st.binary(max_size=150))
-@fuzz
 def test_any_bytes_end_a_scan_somewhere(junk: bytes) -> None:
     value_or_error(walk, junk)
     value_or_error(walk, SMALL + junk)

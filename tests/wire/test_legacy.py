@@ -15,7 +15,6 @@ from tests.wire.record_samples import (
     as_golden,
     as_kept,
     client_records,
-    fuzz,
     golden,
     golden_bytes,
     golden_entries,
@@ -103,7 +102,6 @@ def test_building_a_message_set_of_kafka_gives_the_same_bytes(name: str) -> None
 
 
 @given(records=record_lists(), magic=st.sampled_from((0, 1)), codec=st.sampled_from(CODECS))
-@fuzz
 def test_records_are_decoded_as_built(records: list[Record], magic: int, codec: Codec) -> None:
     data = legacy.build(records, magic=magic, codec=codec)
     kept = [as_kept(record, magic) for record in records]
@@ -276,7 +274,6 @@ def test_a_changed_byte_gives_records_or_a_broker_error(codec: Codec, magic: int
 
 
 @given(junk=st.binary(max_size=120), magic=st.sampled_from((0, 1)))
-@fuzz
 def test_any_bytes_give_records_or_a_broker_error(junk: bytes, magic: int) -> None:
     value_or_error(use, junk)
     value_or_error(use, wrapper(5, junk, magic=magic))

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from tests.support.cache import CHECKOUT
 from tests.support.compiled import plain
 from tests.support.odd_batches import CASES
-from tests.wire.record_samples import fuzz
 from txbroker.errors import BrokerError, CorruptRecords
 from txbroker.wire import record_loops, record_loops_source
 from txbroker.wire.batch import HEADER_SIZE, read_header
@@ -83,7 +82,6 @@ def test_the_results_for_invalid_batches_are_equal(name: str) -> None:
 
 
 @given(data=st.binary(max_size=60), position=st.integers(0, 70), end=st.integers(0, 70), count=st.integers(0, 5), low=LIMITS, first=LIMITS)
-@fuzz
 def test_the_results_for_any_bytes_are_equal(data: bytes, position: int, end: int, count: int, low: int, first: int) -> None:
     compare(data, position, min(end, len(data)), count, low, first)
 
@@ -96,7 +94,6 @@ def test_the_results_for_any_bytes_are_equal(data: bytes, position: int, end: in
     low=LIMITS,
     first=LIMITS,
 )
-@fuzz
 def test_the_results_for_corrupted_records_are_equal(records: list[tuple[int, bytes | None, int]], seed: int, low: int, first: int) -> None:
     made = [
         Record(index, timestamp, key, key, tuple((f"name{n}", key) for n in range(headers)))
@@ -121,7 +118,6 @@ def test_the_results_for_corrupted_records_are_equal(records: list[tuple[int, by
     first=st.integers(0, 10) | LIMITS,
     seed=st.integers(0, 2**32),
 )
-@fuzz
 def test_a_time_found_in_a_batch_is_the_one_that_the_usual_way_finds(
     times: list[int], codec: Codec, append_time: int | None, low: int, first: int, seed: int
 ) -> None:
@@ -150,7 +146,6 @@ NAMES = [b"", b"a", b"b", b"\xff", b"name" * 40]
     around=st.tuples(st.binary(max_size=3), st.binary(max_size=12)),
     seed=st.integers(0, 2**32),
 )
-@fuzz
 def test_the_last_header_with_a_name_is_found(
     headers: list[tuple[bytes, bytes | None]], around: tuple[bytes, bytes], seed: int
 ) -> None:

@@ -15,7 +15,6 @@ from tests.wire.record_samples import (
     as_golden,
     batches,
     client_records,
-    fuzz,
     golden,
     golden_bytes,
     golden_entries,
@@ -108,7 +107,6 @@ def test_building_a_batch_of_kafka_gives_the_same_bytes(name: str) -> None:
 
 
 @given(codec=st.sampled_from(CODECS), records=record_lists())
-@fuzz
 def test_records_are_decoded_as_built(codec: Codec, records: list[Record]) -> None:
     data = build(records, codec=codec)
     assert read_batches(data) == records
@@ -329,7 +327,6 @@ def test_a_changed_byte_gives_records_or_a_broker_error(codec: Codec) -> None:
 
 
 @given(payload=st.binary(max_size=80), count=st.integers(0, 5) | st.just(2**31 - 1), codec=st.sampled_from(CODECS))
-@fuzz
 def test_any_records_section_gives_records_or_a_broker_error(payload: bytes, count: int, codec: Codec) -> None:
     value_or_error(use, around(payload, count=count, codec=codec))
     value_or_error(use, around(PLAIN + payload, count=count, codec=codec))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 
-from tests.wire.record_samples import PLENTY, client_records, fuzz, golden, golden_bytes, mutations, record_lists, value_or_error
+from tests.wire.record_samples import PLENTY, client_records, golden, golden_bytes, mutations, record_lists, value_or_error
 from txbroker.errors import BrokerError
 from txbroker.wire import batch
 from txbroker.wire.batch import BatchHeader
@@ -31,7 +31,6 @@ def test_sizes_of_records_of_other_clients(name: str) -> None:
         assert content_size(data, position, header, PLENTY) == as_read(data, position, header)
 
 
-@fuzz
 @given(record_lists())
 def test_sizes_of_any_records(records: list[Record]) -> None:
     data = build(records)
