@@ -80,8 +80,7 @@ def _no_remains() -> Iterator[None]:
     """
     yield
     gc.collect()
-    if not gc.get_freeze_count():  # a test has included them again, and each pass would take a second
-        gc.freeze()
+    gc.freeze()  # also what pytest has kept since the last time: with each file a pass would take longer
 
 
 @pytest.fixture(scope="session")
