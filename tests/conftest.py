@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
 
 from simulation.memory_disk import MemoryDisk
 from tests import tiers
 from tests.support.broker import BrokerProcess
 from tests.support.cache import Missing
 from tests.support.cluster import Cluster
+from tests.support.examples import register_profiles
 from tests.support.fakes.disk_path import DiskPath
 from tests.support.kafka import KafkaOldProcess, KafkaProcess
 from tests.support.server import Server, ServerFailed
@@ -28,9 +28,7 @@ KINDS: dict[str, type[Server]] = {kind.kind: kind for kind in (BrokerProcess, Ka
 _names = itertools.count(1)
 _servers = pytest.StashKey[list[tuple[Server, int]]]()  # the brokers of a test, and the size of each one's log when it began
 
-# A loaded machine is slow, which is no failure of what is tested.
-settings.register_profile("no deadline", deadline=None)
-settings.load_profile("no deadline")
+register_profiles()
 
 # A shell makes programs in the background ignore Ctrl-C, and every process that they start would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
