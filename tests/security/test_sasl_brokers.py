@@ -163,8 +163,9 @@ def message(connection: RawConnection, content: bytes) -> bytes:
 @pytest.mark.parametrize("before", ["nothing", "versions", "handshake"])
 @pytest.mark.parametrize("key", ["metadata", "versions", "authenticate", "too_large"])
 def test_requests_before_the_login(secured: Server, before: str, key: str) -> None:
-    """None of them is served: the connection ends."""
+    """None of them is served: the connection ends, after an error once a mechanism is chosen."""
     versions = ApiVersionsRequest(client_software_name="a", client_software_version="1")
+    metadata = MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name=TOPIC)])
     if (before, key) in (("nothing", "versions"), ("handshake", "authenticate")):
         pytest.skip("it may be sent now")
     with RawConnection(address(secured)) as connection:
@@ -176,13 +177,15 @@ def test_requests_before_the_login(secured: Server, before: str, key: str) -> No
         if key == "too_large":
             connection.send_bytes(struct.pack(">i", 524_289) + bytes(100))
         elif key == "versions":
-            connection.send(ApiVersionsRequest(client_software_name="a", client_software_version="1"), 3)
+            connection.send(versions, 3)
         elif key == "authenticate":
             connection.send(SaslAuthenticateRequest(auth_bytes=f"\0alice\0{PASSWORDS['alice']}".encode()), 2)
         else:
-            connection.send(MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name=TOPIC)]), 8)
-        if before == "handshake" and secured.kind != BrokerProcess.kind and key != "too_large":
-            connection.receive_frame()  # Kafka answers with an error, for which it decodes the request
+            connection.send(metadata, 8)
+        if before == "handshake" and key == "metadata":
+            assert [topic.error_code for topic in connection.receive(metadata).topics] == [ILLEGAL_STATE]
+        elif before == "handshake" and key == "versions":
+            assert struct.unpack_from(">h", connection.receive_frame(), 4) == (ILLEGAL_STATE,)  # kafka-python expects another version
         assert connection.is_ended()
 
 

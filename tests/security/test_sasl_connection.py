@@ -30,6 +30,7 @@ from txbroker.api.sasl_handshake import SaslHandshakeHandler
 from txbroker.client.client_security import Sasl, Scram
 from txbroker.connection.sasl import SaslConnection
 from txbroker.connection.states import State
+from txbroker.errors import ErrorCode
 from txbroker.repeated_lines import LOGGED_EVERY_S
 from txbroker.security.failed_logins import FailedLogins
 from txbroker.security.sasl_exchange import Cause
@@ -39,6 +40,7 @@ from txbroker.security.sasl_plain import PlainExchange
 from txbroker.security.scram import FindToken, ScramCredential, ScramExchange, TokenCredential, TokenLogin
 from txbroker.wire.codec import decode
 from txbroker.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from txbroker.wire.messages.heartbeat import HeartbeatResponse
 from txbroker.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from txbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from txbroker.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
@@ -348,7 +350,10 @@ def noting(names: list[str], name: str, decode: Callable[[memoryview], Request])
 @pytest.mark.parametrize("before", [[], ["versions"], ["handshake"], ["scram"], ["scram", "first"], ["raw"]], ids="-".join)
 @pytest.mark.parametrize("name", ["versions", "handshake", "login", "heartbeat", "unknown", "undecodable"])
 def test_every_request_in_every_state_before_the_login(before: list[str], name: str) -> None:
-    """Nothing but ApiVersions, SaslHandshake and SaslAuthenticate is decoded, and these only in their turn."""
+    """Nothing but ApiVersions, SaslHandshake and SaslAuthenticate is decoded, and these only in their turn.
+
+    Once a mechanism is chosen, another request is answered with ILLEGAL_SASL_STATE, for which it is decoded.
+    """
     peer = SaslPeer()
     for step in before:
         if step == "versions":
@@ -379,14 +384,21 @@ def test_every_request_in_every_state_before_the_login(before: list[str], name: 
         ("scram", "first"): {"login"}, ("raw",): set[str](),
     }[tuple(before)]  # fmt: skip
     is_allowed = name in allowed
-    assert len(decoded) == (1 if is_allowed else 0)
+    has_error = name in {"versions", "handshake", "heartbeat"} and before not in ([], ["versions"], ["raw"])
+    assert len(decoded) == (1 if is_allowed or has_error else 0)
     if is_allowed and before != ["scram", "first"]:
         assert peer.answers() == [7] and not peer.transport.closing
         return
     assert not peer.transport.closing, "not before the delay"
     assert not peer.logged_in and peer.connection.full
     peer.clock.advance(DELAY_S)
-    assert peer.transport.closing and len(peer.answers()) == (1 if is_allowed else 0)
+    replies = peer.replies()
+    assert peer.transport.closing and len(replies) == (1 if is_allowed or has_error else 0)
+    if has_error:
+        ((number, body),) = replies
+        kind, version = {"versions": (ApiVersionsResponse, 3), "handshake": (SaslHandshakeResponse, 1),
+                         "heartbeat": (HeartbeatResponse, 3)}[name]  # fmt: skip
+        assert (number, decode(kind, version, memoryview(body)).error_code) == (7, ErrorCode.ILLEGAL_SASL_STATE)
     assert sum(peer.failures.counts.values()) == 1
 
 

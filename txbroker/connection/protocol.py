@@ -18,7 +18,7 @@ from txbroker.api.unanswered_appends import Unanswered
 from txbroker.api.unsupported_features import UnsupportedFeature
 from txbroker.connection.admission import Admission, Begun
 from txbroker.connection.response_order import Slot
-from txbroker.connection.states import ANONYMOUS_STATES, RequestKind, State, States, expected, request_kind
+from txbroker.connection.states import ANONYMOUS_STATES, OutOfTurn, RequestKind, State, States, expected, request_kind
 from txbroker.errors import BrokerError, ErrorCode, ProtocolError
 from txbroker.names import amount
 from txbroker.security.principals import ANONYMOUS
@@ -32,12 +32,12 @@ from txbroker.wire.schema import Request, Response
 log = logging.getLogger("txbroker.connection")
 
 # API key and version as one number (registry.route_key), and the correlation id.
-_START = struct.Struct(">Ii")
+START = struct.Struct(">Ii")
 
 # At most this much of a client id is logged.
 LOGGED_CLIENT_ID_MAX = 100
 
-_NO_FRAME: Frame = ([], 0)
+NO_FRAME: Frame = ([], 0)
 _READY = State.READY
 
 
@@ -76,12 +76,12 @@ class Connection(Admission):
                 log.exception("internal error cancelling a request from %s", self._who())
 
     def _enter(self, route: Route) -> bool:
-        """Go to the state that a request leads to; False if no more are taken. ProtocolError if it may not be sent in this state."""
+        """Go to the state that a request leads to; False if no more are taken. OutOfTurn if it may not be sent in this state."""
         if self._is_ending:
             return False
         state = self._states[self._state].get(request_kind(route.api_key))
         if state is None:
-            raise ProtocolError(f"the client is not authenticated, {expected(self._states, self._state)} is expected")
+            raise OutOfTurn(f"the client is not authenticated, {expected(self._states, self._state)} is expected")
         if self._state is State.HANDSHAKE and state is not State.HANDSHAKE:
             self._registry.unsupported.used(self._session, self._client_id)
         self._state = state
@@ -106,7 +106,7 @@ class Connection(Admission):
 
     def frame_received(self, frame: memoryview, /) -> bool:
         begun = None
-        key, correlation_id = _START.unpack_from(frame)
+        key, correlation_id = START.unpack_from(frame)
         try:
             route = self._routes[key]
             if (self._slots or self._throttle is not None) and self._must_wait(route):
@@ -183,7 +183,7 @@ class Connection(Admission):
             self._put(*response)
             self._transport.flush()
             return
-        self._fill(slot, *(_NO_FRAME if response is None else self._encode(response, route, request, context, slot)))
+        self._fill(slot, *(NO_FRAME if response is None else self._encode(response, route, request, context, slot)))
         if slot is slots[0]:
             self._drain()
 
@@ -207,7 +207,7 @@ class Connection(Admission):
             except Exception:
                 log.exception("internal error: the error response to %s from %s cannot be encoded", route.name, self._who())
                 self._close("failed_without_answer", f"{route.name} failed", slot)
-        return _NO_FRAME
+        return NO_FRAME
 
     def _failed(
         self, error: BaseException, route: Route, request: Request, context: RequestContext, slot: Slot | None = None
@@ -237,7 +237,7 @@ class Connection(Admission):
         """Close, except for an ApiVersions request of an unknown version: clients learn the known ones from the response (KIP-511)."""
         if self._is_ending:
             return
-        key, correlation_id = _START.unpack_from(frame)
+        key, correlation_id = START.unpack_from(frame)
         is_greeting = key >> 16 == API_VERSIONS_KEY and RequestKind.API_VERSIONS in self._states[self._state]
         if not (isinstance(error, UnsupportedVersion) and is_greeting):
             route = self._registry.routes.get(key)

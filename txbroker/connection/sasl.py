@@ -1,30 +1,36 @@
 """The connection of a listener with SASL: nothing is decoded before the client has logged in, but what belongs to that.
 
 As in Kafka: a login that fails is answered after a delay, and the connection ends with the answer; it also ends, after the delay, if the
-client sends another request instead. After SaslHandshake v0 the messages of the mechanism come without a header. The principal of the
+client sends another request instead. That is answered with ILLEGAL_SASL_STATE if a mechanism was chosen: some clients take a token that was
+refused for a login, and show this error. After SaslHandshake v0 the messages of the mechanism come without a header. The principal of the
 session is that of the login. A session with a lifetime ends with the first request after it, without an answer, unless that one is
 SaslHandshake, which begins another login of the same user (KIP-368).
 """
 
 from __future__ import annotations
 
+import logging
 import struct
 from typing import Any
 
 from twisted.python.failure import Failure
 
+from txbroker.api.encoded.response_frame import Frame, response_frame
 from txbroker.api.registry import Registry, Route
 from txbroker.api.request_context import RequestContext
 from txbroker.api.sasl_authenticate import after_failure
 from txbroker.connection.admission import Begun
-from txbroker.connection.protocol import Connection
+from txbroker.connection.protocol import NO_FRAME, START, Connection
 from txbroker.connection.response_order import Slot
-from txbroker.connection.states import SASL_STATES, RequestKind, State, request_kind
+from txbroker.connection.states import SASL_STATES, OutOfTurn, RequestKind, State, request_kind
+from txbroker.errors import BrokerError, ErrorCode, ProtocolError
 from txbroker.security.sasl_exchange import Cause, LoginFailed
 from txbroker.security.sasl_login import SaslLogin, SaslServer, Turn
 from txbroker.transport.interfaces import FrameTransport
 from txbroker.wire.messages.api_versions import ApiVersionsResponse
 from txbroker.wire.schema import Request
+
+log = logging.getLogger("txbroker.connection")
 
 _SIZE = struct.Struct(">i")
 _BEFORE_LOGIN = (State.NEW, State.HANDSHAKE, State.AUTHENTICATING)
@@ -123,6 +129,35 @@ class SaslConnection(Connection):
         if self._deferred_frame and self._state is not State.CLOSED:
             self._resume()
 
+    def _refuse(self, frame: memoryview, error: ProtocolError) -> None:
+        if self._state is not State.AUTHENTICATING or not isinstance(error, OutOfTurn) or self._is_ending:
+            super()._refuse(frame, error)
+            return
+        self._registry.closed["unparsable_request"] += 1
+        self._log_failure(LoginFailed(str(error)))
+        self._end_after_delay(self._out_of_turn(frame))
+
+    def _out_of_turn(self, frame: memoryview) -> Frame:
+        """The error in the form of the request's own response (SaslServerAuthenticator.handleSaslToken); nothing if there is none."""
+        key, correlation_id = START.unpack_from(frame)
+        route = self._routes[key]
+        try:
+            request = route.decode(frame[self._body_position(frame, route.request_header) :])
+        except ProtocolError:
+            return NO_FRAME
+        try:
+            context = RequestContext(route.api_key, route.api_version, correlation_id, self._client_id, self._session)
+            text = f"Unexpected Kafka request of type {route.name} during SASL authentication."
+            failed = route.failed if route.is_answered(request) else None
+            response = None if failed is None else failed(request, context, BrokerError(ErrorCode.ILLEGAL_SASL_STATE, text))
+            return NO_FRAME if response is None else response_frame(response, route.encode, route.response_header, correlation_id)
+        except Exception:
+            log.exception("internal error: there is no error response to %s from %s", route.name, self._who())
+            return NO_FRAME
+        finally:
+            if route.release_records is not None:
+                route.release_records(request)
+
     def _close(self, reason: str, why: str, slot: Slot | None = None, *, is_logged: bool = False) -> None:
         if self._state in _BEFORE_LOGIN:
             self._registry.closed[reason] += 1
@@ -134,17 +169,17 @@ class SaslConnection(Connection):
     def _size_key(self) -> str:
         return "sasl.server.max.receive.size" if self._state in _BEFORE_LOGIN else super()._size_key()
 
-    def _end_after_delay(self) -> None:
-        """Take no more requests, and close the connection when the delay is over, without an answer."""
-        later = after_failure(self._login, None)
+    def _end_after_delay(self, answer: Frame = NO_FRAME) -> None:
+        """Take no more requests, and close the connection when the delay is over, with this answer."""
+        later = after_failure(self._login, answer)
         slot = self._reserve(later, 0)
         later.addCallbacks(self._delay_over, lambda _: None, callbackArgs=(slot,))
         self._end(slot)
 
-    def _delay_over(self, _: None, slot: Slot) -> None:
+    def _delay_over(self, answer: Frame, slot: Slot) -> None:
         if self._state is not State.CLOSED:
             slot.later = None
-            self._fill(slot, [], 0)
+            self._fill(slot, *answer)
             self._drain()
 
     def _log_failure(self, failure: LoginFailed) -> None:

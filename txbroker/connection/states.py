@@ -11,7 +11,12 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import TypeAlias
 
+from txbroker.errors import ProtocolError
 from txbroker.wire.headers import API_VERSIONS_KEY, SASL_AUTHENTICATE_KEY, SASL_HANDSHAKE_KEY
+
+
+class OutOfTurn(ProtocolError):
+    """A request that may not be sent in the state of its connection."""
 
 
 class State(Enum):
