@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Callable, Iterable
 from itertools import product
@@ -189,6 +190,7 @@ def test_what_cannot_be_suggested(
 
 @pytest.mark.parametrize(("flags", "complaint"), [
     (("suggest",), "suggest needs --audit"),
+    (("suggest", "--topic", "audit"), "suggest needs --bootstrap-server for --topic"),
     (("--list",), "--bootstrap-server is required"),
     (("explain",), "--bootstrap-server is required"),
 ])  # fmt: skip
@@ -244,3 +246,20 @@ def test_the_commands_work_and_then_nothing_is_missing(start_broker: Callable[..
     left = [text for text in output.splitlines() if not text.startswith("#")]
     assert all("--cluster" in command for command in left), "rights of the administrator who has added the rules"
     assert f"Topic:LITERAL:{name}" in output
+
+
+def test_the_topic_of_the_audit_log_is_read_up_to_its_end(start_broker: Callable[..., Server], name: str) -> None:
+    server = start_broker({**AUTHORIZER, "super.users": "User:ANONYMOUS"})
+    to = ("--bootstrap-server", server.address)
+    run("topics", *to, "--create", "--topic", name, "--partitions", "3")
+    other = "User:bob"
+    lines = line() + line("Write") + line("Read", "reports", principal=other) + "damaged\n" + line("Write", "x", event="denial")
+    run("produce", *to, "--topic", name, stdin=lines)
+    output, errors = run("acls", "suggest", *to, "--topic", name, "--principal", ALICE, "--principal", other)
+    assert re.fullmatch(rf"{name}-[0-2], offset \d+: skipped, it is no line of an audit log\n", errors)
+    commands = [text.partition(" --allow-principal ")[2] for text in output.splitlines() if not text.startswith("#")]
+    assert commands == [f"{ALICE} --operation Read --operation Write --topic orders", f"{other} --operation Read --topic reports"]
+    assert "topic ghost" in run("acls", "suggest", *to, "--topic", "ghost", status=1)[1].lower()
+    empty = f"{name}-empty"
+    run("topics", *to, "--create", "--topic", empty)
+    assert f"no use of a right is in topic {empty}: " in run("acls", "suggest", *to, "--topic", empty, status=1)[1]

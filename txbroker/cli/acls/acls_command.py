@@ -24,9 +24,11 @@ List, add and remove access control lists (ACLs), explain why a client may do so
   txbroker acls --bootstrap-server 127.0.0.1:9092 --list
   txbroker acls --bootstrap-server 127.0.0.1:9092 explain --principal User:alice --operation Read --topic orders
   txbroker acls suggest --audit /var/log/txbroker/audit.log --principal User:alice
+  txbroker acls suggest --bootstrap-server 127.0.0.1:9092 --topic audit
 
 `explain` ends with status 1 if the client may not, and shows the command that allows it. `suggest` prints the commands for the smallest
-set of rules that allows what principals did, by the events `use` of an audit log; with --bootstrap-server without what ACLs allow already.
+set of rules that allows what principals did, by the events `use` of an audit log, in files (--audit) or in its topic (--topic);
+with --bootstrap-server without what ACLs allow already.
 """
 EXPLAIN, SUGGEST = "explain", "suggest"
 COLUMNS = (Column("type", "RESOURCE"), Column("pattern", "PATTERN"), Column("name", "NAME"), Column("principal", "PRINCIPAL"),

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from txbroker.cli import clients
 from txbroker.cli.acls import acl_requests
 from txbroker.cli.acls.acl_flags import Named
+from txbroker.cli.acls.audit_lines import Placed, placed_lines, sources
 from txbroker.cli.acls.suggested_rules import SuggestedRule, Suggestion, Use, suggested
 from txbroker.cli.results import Results
 from txbroker.console.failures import DONE, BadUsage, CommandFailed
@@ -34,7 +35,7 @@ class Recorded(NamedTuple):
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """The flags of `suggest`."""
-    audit_help = "with suggest: a file of the audit log, with events `use`; can be specified several times"
+    audit_help = "with suggest: a file of the audit log, with events `use`; can be specified several times. --topic: a topic with them"
     parser.add_argument("--audit", action="append", default=[], metavar="FILE", help=audit_help)
     prefixed_help = "with suggest: one prefixed rule for names that share a prefix; it allows other names, too"
     parser.add_argument("--prefixed", action="store_true", help=prefixed_help)
@@ -45,16 +46,16 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 def suggest(arguments: argparse.Namespace, shown: Results) -> int:
     """Show the commands. BadUsage, CommandFailed."""
-    if not arguments.audit:
-        raise BadUsage("suggest needs --audit FILE, a file of the audit log (txbroker.audit.file)")
-    found = [each for path in arguments.audit for each in _read(path, denied=arguments.denied)]
+    if not arguments.audit and not arguments.topic:
+        raise BadUsage("suggest needs --audit FILE, a file of the audit log (txbroker.audit.file), or --topic NAME (txbroker.audit.topic)")
+    if arguments.topic and arguments.bootstrap_server is None:
+        raise BadUsage("suggest needs --bootstrap-server for --topic")
+    found, where = list(_read(placed_lines(arguments), denied=arguments.denied)), sources(arguments)
     if not found:
-        raise CommandFailed(
-            f"no use of a right is in {', '.join(arguments.audit)}: add use to txbroker.audit.events, and let the applications work"
-        )
+        raise CommandFailed(f"no use of a right is in {where}: add use to txbroker.audit.events, and let the applications work")
     wanted = [each for each in found if not arguments.principal or each.use.principal in arguments.principal]
     if not wanted:
-        raise CommandFailed(f"{' and '.join(arguments.principal)} did nothing in {', '.join(arguments.audit)}")
+        raise CommandFailed(f"{' and '.join(arguments.principal)} did nothing in {where}")
     covered_by = _recorded(wanted) if arguments.bootstrap_server is None else _present(arguments)
     for principal in sorted({each.use.principal for each in wanted}):
         own = [each for each in wanted if each.use.principal == principal]
@@ -63,20 +64,16 @@ def suggest(arguments: argparse.Namespace, shown: Results) -> int:
     return DONE
 
 
-def _read(path: str, *, denied: bool) -> Iterator[Recorded]:
+def _read(lines: Iterable[Placed], *, denied: bool) -> Iterator[Recorded]:
     """Lines that are damaged, as a loss of power may leave one, are skipped with a warning. CommandFailed."""
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            for number, text in enumerate(file, 1):
-                try:
-                    line = json.loads(text)
-                    is_wanted = isinstance(line, dict) and (line["event"] == "use" or (denied and line["event"] == "denial"))
-                    if is_wanted and "resource" in line:
-                        yield _recorded_use(line)
-                except (ValueError, KeyError, TypeError):
-                    sys.stderr.write(f"{path}, line {number}: skipped, it is no line of an audit log\n")
-    except OSError as error:
-        raise CommandFailed(f"cannot read {path}: {error.strerror}") from None
+    for place, text in lines:
+        try:
+            line = json.loads(text)
+            is_wanted = isinstance(line, dict) and (line["event"] == "use" or (denied and line["event"] == "denial"))
+            if is_wanted and "resource" in line:
+                yield _recorded_use(line)
+        except (ValueError, KeyError, TypeError):
+            sys.stderr.write(f"{place}: skipped, it is no line of an audit log\n")
 
 
 def _recorded_use(line: dict[str, Any]) -> Recorded:
