@@ -15,7 +15,7 @@ export TXBROKER_TEST_CACHE ?= $(CURDIR)/.cache
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv run test test-all changed unit sim sim-bugs prepare lint generated mutate fuzz crash chaos crash-transactions crash-mirror crash-spark damage failovers soak overload bench bench-pipeline bench-cluster bench-processes scale profile compat compat-cluster demo demo-spark docs clean
+.PHONY: help venv run test test-all changed unit sim sim-bugs prepare lint coverage generated mutate fuzz crash chaos crash-transactions crash-mirror crash-spark damage failovers soak overload bench bench-pipeline bench-cluster bench-processes scale profile compat compat-cluster demo demo-spark docs clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -77,8 +77,10 @@ WORKERS ?= 2
 # A test that ends its process is run again in the next one.
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --max-worker-restart 1
 
+SHORT_TIER := -m 'not extended' --hypothesis-profile short
+
 test: prepare  ## run the short tier of the tests, five minutes: after every change (WORKERS=2 ARGS=...)
-	@$(PYTEST) -m 'not extended' --hypothesis-profile short --durations=15 $(ARGS)
+	@$(PYTEST) $(SHORT_TIER) --durations=15 $(ARGS)
 
 # The commit, or branch, that a change is compared with.
 REV ?= main
@@ -109,6 +111,19 @@ TYPED_TESTS := api client_quotas compat crash dump fakes fuzz histories metrics 
 lint: $(VENV)/.installed-tests  ## check the code with ruff and mypy --strict
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy txbroker simulation $(TYPED_TESTS:%=tests/%) bench compat docs
+
+# short or all
+TIER ?= short
+MEASURED := build/coverage/$(TIER)
+
+# All processes that tests start count, except those that are killed. Tests that fail because they are slower do not end it.
+coverage: export COVERAGE_FILE := $(CURDIR)/$(MEASURED)/lines
+coverage: prepare  ## measure which lines of txbroker/ the tests execute: build/coverage (TIER=short or all, WORKERS=2 ARGS=...)
+	@rm -rf $(MEASURED) && mkdir -p $(MEASURED)
+	@-$(BIN)/python -m coverage run $(PYTEST:$(BIN)/python%=%) $(if $(filter short,$(TIER)),$(SHORT_TIER)) $(ARGS) > $(MEASURED)/tests.txt; tail -3 $(MEASURED)/tests.txt
+	@$(BIN)/python -m coverage combine -q
+	@$(BIN)/python -m coverage json -q -o $(MEASURED)/lines.json
+	@$(BIN)/python -m tests.support.line_coverage $(MEASURED)/lines.json | tee $(MEASURED)/table.md
 
 generated: $(VENV)/bin/python  ## write txbroker/wire/record_loops.py from record_loops_source.py
 	@$(BIN)/python -m txbroker.wire.inline_varints < txbroker/wire/record_loops_source.py > $@.tmp

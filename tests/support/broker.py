@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from pathlib import Path
 
 from tests.support.cache import CHECKOUT
 from tests.support.server import Server
+from tests.support.waiting import PATIENCE_S
 
 
 class BrokerProcess(Server):
@@ -41,6 +43,12 @@ class BrokerProcess(Server):
         # Let the broker use compiled modules: pip compiles the modules that it installs.
         inherited = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
         return {**inherited, "PYTHONPATH": str(CHECKOUT)}
+
+    def close(self) -> None:
+        """SIGKILL. With `make coverage` the process ends cleanly, if it can: a killed one does not write which lines it executed."""
+        if self.running and not self.paused and "COVERAGE_PROCESS_CONFIG" in os.environ:
+            self._end(signal.SIGTERM, PATIENCE_S)
+        super().close()
 
     @property
     def _ready_file(self) -> Path:
