@@ -11,10 +11,11 @@ from tests.cluster.replica_host import OTHER, OWN, TOPIC, Fetching, ReplicaHost
 from tests.log.support import NOW, batch
 from txbroker.broker.transaction_coordinators import OWN as OWN_COORDINATOR
 from txbroker.broker.transaction_coordinators import TransactionCoordinators
-from txbroker.client.client_errors import Silent
+from txbroker.client.client_errors import Closed, Silent
 from txbroker.cluster.image import ClusterImage
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.log.log_results import Origin
+from txbroker.transactions import verification
 from txbroker.transactions.verification import RETRY_MAX_S, RETRY_S
 from txbroker.wire import legacy
 from txbroker.wire.codec import decode, encode_bytes
@@ -41,12 +42,14 @@ class Coordinator:
 
     def __init__(self) -> None:
         self.where: str | None = "broker 7"
+        self.asked: list[str] = []  # transactional ids
         self.opened: list[object] = []
         self.closed = 0
         self.requests: list[AddPartitionsToTxnRequest] = []
         self._answers: list[Deferred[Any]] = []
 
     def find(self, transactional_id: str) -> str | None:
+        self.asked.append(transactional_id)
         return self.where
 
     def open(self, broker: object) -> Coordinator:
@@ -273,8 +276,61 @@ def test_one_transactional_id_of_two_producers_is_asked_about_one_after_the_othe
     old, new = leader.begin(0, epoch=0), leader.begin(0, epoch=1)
     leader.coordinator.answer(E.PRODUCER_FENCED)
     leader.coordinator.answer()
+    assert [[t.producer_epoch for t in request.transactions] for request in leader.coordinator.requests] == [[0], [1]]
     assert old == [{0: E.INVALID_PRODUCER_EPOCH}]
     assert new == [{0: E.NONE}]
+
+
+def test_an_answer_that_comes_after_the_transaction_was_begun_by_another_request(leader: Leader) -> None:
+    """Of two clients' versions: the partition is verified for one request, and added for the other."""
+    first, second = leader.begin(0, version=V1), leader.begin(1, version=V2)
+    leader.coordinator.answer()
+    assert (first, second) == ([{0: E.NONE}], [])
+    leader.coordinator.answer()
+    assert second == [{0: E.NONE}]
+
+
+def test_a_request_has_a_bounded_number_of_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verification, "TRANSACTIONS_MAX", 2)
+    leader = Leader(2)
+    leader.begin(0)  # in flight
+    answered = [leader.begin(0, producer_id=ID + number, transactional_id=f"x{number}") for number in range(1, 4)]
+    answered.append(leader.begin(0, indexes=(1,), producer_id=ID + 1, transactional_id="x1"))
+    while leader.coordinator.waiting:
+        leader.coordinator.answer()
+    sent = [[(t.transactional_id, t.topics[0].partitions) for t in request.transactions] for request in leader.coordinator.requests]
+    assert sent == [[(TXN_ID, [0])], [("x1", [0, 1]), ("x2", [0])], [("x3", [0])]]
+    assert [code for (codes,) in answered for code in codes.values()] == [E.NONE] * 4
+    assert leader.coordinator.asked == [TXN_ID, "x1", "x2", "x3", "x1"]
+
+
+def test_requests_to_coordinators_are_counted_and_timed(leader: Leader) -> None:
+    for sequence, code in enumerate((E.NONE, E.NOT_COORDINATOR, E.NOT_COORDINATOR)):
+        leader.begin(0, epoch=sequence)
+        leader.clock.advance(0.25)
+        leader.coordinator.answer(code)
+    counts = leader.verifier.counts
+    assert (counts.requests, counts.failed, list(counts.times_s)) == (3, 2, [0.25, 0.25, 0.25])
+
+
+@pytest.mark.parametrize(("error", "is_defect"), [(RuntimeError("injected"), True), (Silent("no answer"), False),
+                                                   (BrokerError(E.NOT_COORDINATOR), False)])  # fmt: skip
+def test_only_a_defect_is_logged(leader: Leader, error: Exception, is_defect: bool, caplog: pytest.LogCaptureFixture) -> None:
+    answered = leader.begin(0)
+    leader.coordinator.fail(error)
+    assert answered == [{0: E.NOT_ENOUGH_REPLICAS}]
+    messages = [message.partition("\n")[0] for message in caplog.messages]
+    assert messages == ["internal error while asking a transaction coordinator"] * is_defect
+    assert ("injected" in caplog.text) == is_defect
+
+
+def test_a_verifier_that_has_stopped_asks_nobody(leader: Leader) -> None:
+    waiting = leader.begin(0)
+    leader.verifier.stop()
+    assert leader.coordinator.closed == 1
+    leader.coordinator.fail(Closed("closed"))
+    assert waiting == leader.begin(0, epoch=1) == [{0: E.NOT_ENOUGH_REPLICAS}]
+    assert len(leader.coordinator.requests) == 1
 
 
 def test_the_next_transaction_waits_for_the_end_of_the_one_before(leader: Leader) -> None:
