@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import pytest
 
+from tests.support.oauth import MODULE as OAUTH_MODULE
+from tests.support.oauth import JwksServer
 from txbroker.client.client_errors import ConnectionFailed, RequestFailed
 from txbroker.client.client_security import ClientSecurity, Sasl, Scram, Unsupported, login_steps
+from txbroker.client.oauth_token import TokenSource
 from txbroker.tls.settings import StoreSettings, TlsSettings
 from txbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from txbroker.wire.messages.sasl_handshake import SaslHandshakeResponse
 from txbroker.wire.schema import Request
 
 HANDLER = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler"
+OAUTH = f"{OAUTH_MODULE} required"
 MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 
 
@@ -30,7 +34,13 @@ MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule required"
      ClientSecurity("SASL_SSL", TlsSettings(None, None, None), Sasl("SCRAM-SHA-512", "a", "b"))),
     ({"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "OAUTHBEARER", "sasl.login.callback.handler.class": HANDLER,
       "sasl.oauthbearer.token.endpoint.url": "file:///run/a%20token"},
-     ClientSecurity("SASL_PLAINTEXT", None, Sasl("OAUTHBEARER", "", "", "/run/a token"))),
+     ClientSecurity("SASL_PLAINTEXT", None, Sasl("OAUTHBEARER", "", "", TokenSource("/run/a token")))),
+    ({"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.token.endpoint.url": "https://idp.example/t",
+      "sasl.jaas.config": f'{OAUTH} clientId="id" clientSecret="of it" ssl.truststore.type="PEM" ssl.truststore.location="/ca";'},
+     ClientSecurity("SASL_PLAINTEXT", None, Sasl("OAUTHBEARER", "", "", TokenSource(
+         None, "https://idp.example/t", "id", "of it", None,
+         TlsSettings(None, StoreSettings("truststore", "PEM", "/ca", None, None), None),
+     )))),
 ])  # fmt: skip
 def test_properties(properties: dict[str, str], expected: ClientSecurity | None) -> None:
     assert ClientSecurity.of(properties) == expected
@@ -46,7 +56,12 @@ def test_properties(properties: dict[str, str], expected: ClientSecurity | None)
     ({"security.protocol": "SASL_SSL"}, "sasl.mechanism is GSSAPI; supported are PLAIN, SCRAM-SHA-256, SCRAM-SHA-512"),
     ({"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"}, "sasl.oauthbearer.token.endpoint.url is not set"),
     ({"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.token.endpoint.url": "https://idp.example/token"},
-     "sasl.oauthbearer.token.endpoint.url is a URL of the web; only a file: URL is supported here"),
+     "sasl.jaas.config has no clientId and clientSecret, which sasl.oauthbearer.token.endpoint.url needs"),
+    ({"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.token.endpoint.url": "https://idp.example/token",
+      "sasl.jaas.config": f'{OAUTH} clientId="id" clientSecret="of it" ssl.truststore.type="X";'},
+     "sasl.jaas.config ssl.truststore.type is X; it must be one of"),
+    ({"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.token.endpoint.url": "gopher://idp.example"},
+     "sasl.oauthbearer.token.endpoint.url must be an http: or https: URL with a host, or a file: URL"),
     ({"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.login.callback.handler.class": HANDLER},
      "sasl.login.callback.handler.class names code of Java"),
     ({"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "OAUTHBEARER", "sasl.login.callback.handler.class": "a.B",
@@ -118,3 +133,31 @@ def test_plain_and_a_refused_user() -> None:
     with pytest.raises(RequestFailed, match="user a could not log in: no"):
         authenticate(Peer("", code=58), Sasl("PLAIN", "a", "b"), "")
     assert Scram(Sasl("SCRAM-SHA-512", "a=b,c", ""), "n").first == "n,,n=a=3Db=2Cc,r=n"
+
+
+@pytest.mark.parametrize(("answer", "status", "problem"), [
+    (b'{"access_token": "a.b.c"}', 200, None),
+    (b'{"access_token": "a.b.c"}', 403, "the server answers with the status 403; check clientId, clientSecret and"),
+    (b'{"access_token": "a b"}', 200, "the access_token in its answer is malformed"),
+    (b'{"access_token": 7}', 200, "the access_token in its answer is malformed"),
+    (b'{"token": "x"}', 200, "its answer has no access_token; check sasl.oauthbearer.token.endpoint.url"),
+    (b"[]", 200, "its answer has no access_token"),
+    (b"[" * 100_000, 200, "its answer has no access_token"),
+    (b"x" * 2_000_000, 200, "the document has more than 1048576 bytes"),
+], ids=range(8))  # fmt: skip
+def test_tokens_of_a_provider(answer: bytes, status: int, problem: str | None) -> None:
+    with JwksServer(answer) as server:
+        server.status = status
+        source = TokenSource(None, server.url, "id", "a:pass")
+        if problem is None:
+            assert source.token() == "a.b.c"
+            assert server.forms == [("Basic aWQ6YTpwYXNz", "grant_type=client_credentials")]
+            return
+        with pytest.raises(ConnectionFailed) as caught:
+            source.token()
+    assert f"{server.url} gives client id no token: {problem}" in str(caught.value) and "a:pass" not in str(caught.value)
+
+
+def test_a_provider_that_cannot_be_reached() -> None:
+    with pytest.raises(ConnectionFailed, match=r"gives client id no token: .*Connection refused"):
+        TokenSource(None, "http://127.0.0.1:1/token?hidden=1", "id", "secret").token()

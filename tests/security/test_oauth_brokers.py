@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import parse_qs
 
 import pytest
 from confluent_kafka import Producer
@@ -17,6 +19,7 @@ from kafka.net.sasl.oauth import AbstractTokenProvider
 from kafka.protocol.metadata import MetadataRequest
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
+from tests.cli.commands import run as txbroker
 from tests.support import java
 from tests.support.broker import BrokerProcess
 from tests.support.cache import KAFKA_NEW, KAFKA_OLD
@@ -285,6 +288,53 @@ def test_own_clients(secured: Any, tmp_path: Path) -> None:
     file.write_text(SigningKey("rsa").token("own"))
     with pytest.raises(LoginRefused, match=f"the client with the token of {file} could not log in.*invalid_token"):
         BlockingConnection(host, int(port), settings)
+
+
+GRANT = ("Basic YW4taWQ6YSBzZWNyZXQ=", {"grant_type": ["client_credentials"], "scope": ["a b"]})  # "an-id:a secret"
+
+
+def of_provider(url: str) -> dict[str, str]:
+    """A client that asks a provider for its token."""
+    return {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "OAUTHBEARER", "sasl.login.callback.handler.class": LOGIN,
+            "sasl.oauthbearer.token.endpoint.url": url,
+            "sasl.jaas.config": f'{MODULE} required clientId="an-id" clientSecret="a secret" scope="a b";'}  # fmt: skip
+
+
+def answer(token: str) -> bytes:
+    return json.dumps({"access_token": token, "token_type": "Bearer", "expires_in": 3600, "scope": "a b"}).encode()
+
+
+@pytest.mark.extended
+def test_commands_get_a_token_from_a_provider_as_clients_of_java(secured: Any, tmp_path: Path, name: str) -> None:
+    """The own client, that of kafka-python, and Java's with the same file."""
+    with JwksServer(answer(RSA.token("own"))) as endpoint:
+        settings = str(properties_file(tmp_path / "client", of_provider(endpoint.url)))
+        place = ("--bootstrap-server", secured.address)
+        java.run("kafka-topics", *place, "--create", "--topic", name, "--command-config", settings,
+                 options=(*java.SHORT_LIVED, allowed(endpoint.url)))  # fmt: skip
+        of_java = len(endpoint.forms)
+        txbroker("produce", *place, "--topic", name, "--command-config", settings, stdin="by a token\n")
+        # Java's client leaves the space as it is.
+        asked = [(authorization, parse_qs(form)) for authorization, form in endpoint.forms]
+        assert len(asked) > of_java > 0 and all(each == GRANT for each in asked)
+        assert name in txbroker("topics", *place, "--list", "--command-config", settings)[0]
+        endpoint.status = 401
+        _, complaint = txbroker("topics", *place, "--list", "--command-config", settings, status=1)
+        assert f"{endpoint.url} gives client an-id no token: the server answers with the status 401" in complaint
+        assert "a secret" not in complaint
+
+
+@pytest.mark.extended
+def test_commands_read_a_token_from_a_file(secured: Any, tmp_path: Path, name: str) -> None:
+    file = tmp_path / "token"
+    file.write_text(RSA.token("own"))
+    properties = {**of_provider(file.as_uri()), "sasl.jaas.config": f"{MODULE} required;"}
+    settings = str(properties_file(tmp_path / "client", properties))
+    create_topic(secured.server, name)
+    txbroker("produce", "--bootstrap-server", secured.address, "--topic", name, "--command-config", settings, stdin="x\n")
+    file.write_text("no token")
+    _, complaint = txbroker("topics", "--bootstrap-server", secured.address, "--list", "--command-config", settings, status=1)
+    assert f"{file} has no token of OAUTHBEARER" in complaint
 
 
 def test_the_log_names_the_reason(secured: Any) -> None:

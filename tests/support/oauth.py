@@ -77,12 +77,16 @@ def jwks(*keys: SigningKey) -> bytes:
 
 
 class JwksServer:
-    """Serves `document` at `url`; with `status` other than 200, an error. `served`: how often it was asked."""
+    """Serves `document` at `url`; with `status` other than 200, an error. `served`: how often it was asked.
+
+    `forms`: Authorization and content of each form that was sent to it, which is answered with the document, too.
+    """
 
     def __init__(self, document: bytes) -> None:
         self.document = document
         self.status = 200
         self.served = 0
+        self.forms: list[tuple[str | None, str]] = []
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -92,6 +96,11 @@ class JwksServer:
                 self.send_header("Content-Length", str(len(outer.document)))
                 self.end_headers()
                 self.wfile.write(outer.document)
+
+            def do_POST(self) -> None:
+                content = self.rfile.read(int(self.headers["Content-Length"]))
+                outer.forms.append((self.headers["Authorization"], content.decode()))
+                self.do_GET()
 
             def log_message(self, format: str, *args: Any) -> None:
                 pass

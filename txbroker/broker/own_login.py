@@ -25,5 +25,7 @@ def own_login(config: BrokerConfig) -> ClientSecurity | None:
     if not has_sasl(listener.protocol) or not is_clustered(config):
         return None
     from txbroker.client.client_security import ClientSecurity, Sasl  # a broker alone does not import them
+    from txbroker.client.oauth_token import TokenSource
 
-    return ClientSecurity(listener.protocol, None, Sasl(*own_credentials(config, listener.name)))
+    mechanism, user, password, path = own_credentials(config, listener.name)
+    return ClientSecurity(listener.protocol, None, Sasl(mechanism, user, password, None if path is None else TokenSource(path)))

@@ -13,13 +13,15 @@ from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 from txbroker.cli.full_disks import explained
-from txbroker.cli.own_connections import check, has_library_tls, own_settings, unreachable
+from txbroker.cli.own_connections import check, has_library_tls, own_settings, security_of, unreachable
 from txbroker.cli.own_connections import read_properties as read_properties
 from txbroker.client.blocking_connection import connect
 from txbroker.client.client_errors import Unreachable
 from txbroker.client.client_machine import ClientSettings
+from txbroker.client.client_security import HANDLER_KEY, is_oauth
 from txbroker.config.broker_keys import BROKER_KEYS
 from txbroker.config.jaas import InvalidJaas, parse_jaas
+from txbroker.config.oauthbearer import TOKEN_KEY
 from txbroker.console.addresses import addresses
 from txbroker.console.failures import BadUsage, CommandFailed, broker_error, warn
 from txbroker.errors import ErrorCode
@@ -38,6 +40,7 @@ _MAY_BE_UNREACHABLE = (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NETWORK_EXCEPTION,
 LAST_FLUSH_S = 5.0  # for records that were given to a producer before a command fails
 NOTHING: Mapping[str, Any] = {}
 
+_OF_TOKEN = (TOKEN_KEY, HANDLER_KEY)  # what `_token` reads
 _TRUTH = {"true": True, "false": False}
 # kafka-python's settings that are None by default and can be given as text; its other settings of this kind are objects.
 _INTEGERS_WITHOUT_DEFAULT = frozenset({"receive_buffer_bytes", "send_buffer_bytes"})
@@ -63,11 +66,14 @@ def settings(properties: Mapping[str, str], known: Mapping[str, object]) -> dict
     ignored.
     """
     made: dict[str, Any] = {}
+    has_token = is_oauth(properties)
     for key, text in properties.items():
         if key in _REFUSED and _REFUSED[key][0] in known:
             _, accepted, reason = _REFUSED[key]
             if text.strip().lower() != accepted:
                 raise BadUsage(f"{key}={text} is not supported: {reason}")
+            continue
+        if has_token and (key in _OF_TOKEN or key == "sasl.jaas.config"):
             continue
         if key == "sasl.jaas.config":
             made |= _user(text)
@@ -81,7 +87,20 @@ def settings(properties: Mapping[str, str], known: Mapping[str, object]) -> dict
             warn(f"{key} is not known to the client library and is ignored")
     if "security_protocol" in made:
         made["security_protocol"] = made["security_protocol"].upper()
-    return made | _tls(properties)
+    return made | _tls(properties) | (_token(properties) if has_token else {})
+
+
+def _token(properties: Mapping[str, str]) -> dict[str, Any]:
+    """Where tokens of OAUTHBEARER come from, as kafka-python's setting; BadUsage."""
+    from kafka.net.sasl.oauth import AbstractTokenProvider
+
+    security = security_of(properties)
+
+    class Provider(AbstractTokenProvider):  # type: ignore[misc]
+        def token(self) -> str:
+            return security.sasl.token.token() if security is not None and security.sasl is not None and security.sasl.token else ""
+
+    return {"sasl_oauth_token_provider": Provider()}
 
 
 def _tls(properties: Mapping[str, str]) -> dict[str, Any]:

@@ -2,23 +2,22 @@
 
 Supported: `security.protocol` SSL, SASL_PLAINTEXT and SASL_SSL, with the `ssl.` keys that listeners have (`tls/settings.py`);
 `sasl.mechanism` PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802, without channel binding), with user and password in
-`sasl.jaas.config`; OAUTHBEARER with a token in the file of `sasl.oauthbearer.token.endpoint.url`. Kerberos is refused.
+`sasl.jaas.config`; OAUTHBEARER with a token from `sasl.oauthbearer.token.endpoint.url` (`oauth_token.py`). Kerberos is refused.
 """
 
 from __future__ import annotations
 
 import base64
 import hmac
-import re
 from collections.abc import Generator, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 from txbroker.client.client_errors import ConnectionFailed, LoginRefused
+from txbroker.client.oauth_token import TokenSource
 from txbroker.config.jaas import InvalidJaas, parse_jaas
-from txbroker.config.oauthbearer import LOGIN_HANDLERS, OAUTHBEARER, TOKEN_KEY, InvalidUrl, token_file
+from txbroker.config.oauthbearer import LOGIN_HANDLERS, OAUTHBEARER, InvalidUrl
 from txbroker.errors import ErrorCode
-from txbroker.tls import files
 from txbroker.tls.settings import TlsProblem, TlsSettings, read_settings
 from txbroker.wire import scram
 from txbroker.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
@@ -29,8 +28,7 @@ from txbroker.wire.scram import HASHES, ITERATIONS_MIN
 PROTOCOLS = {"PLAINTEXT": (False, False), "SSL": (True, False), "SASL_PLAINTEXT": (False, True), "SASL_SSL": (True, True)}
 PLAIN = "PLAIN"
 ITERATIONS_MAX = 1_000_000  # the broker chooses
-_TOKEN = re.compile(r"[-_~+/.a-zA-Z0-9]+=*", re.ASCII)
-_HANDLER_KEY = "sasl.login.callback.handler.class"
+HANDLER_KEY = "sasl.login.callback.handler.class"
 _OTHER_CODE = ("ssl.engine.factory.class", "sasl.login.class", "sasl.login.callback.handler.class", "sasl.client.callback.handler.class")
 
 
@@ -43,17 +41,17 @@ class Unsupported(ValueError):
 
 
 class Sasl(NamedTuple):
-    """A mechanism with its user; for OAUTHBEARER only the file with its token, which is read for each login."""
+    """A mechanism with its user; for OAUTHBEARER only where its token comes from, for each login."""
 
     mechanism: str
     user: str
     password: str
-    token_file: str | None = None
+    token: TokenSource | None = None
 
     @property
     def who(self) -> str:
         """Who logs in, for an error."""
-        return f"user {self.user}" if self.token_file is None else f"the client with the token of {self.token_file}"
+        return f"user {self.user}" if self.token is None else f"the client with {self.token}"
 
 
 class ClientSecurity(NamedTuple):
@@ -73,7 +71,7 @@ class ClientSecurity(NamedTuple):
         if not tls and not sasl:
             return None
         for key in _OTHER_CODE:
-            if properties.get(key) and not (key == _HANDLER_KEY and _is_oauth(properties) and properties[key].strip() in LOGIN_HANDLERS):
+            if properties.get(key) and not (key == HANDLER_KEY and is_oauth(properties) and properties[key].strip() in LOGIN_HANDLERS):
                 raise Unsupported(f"{key} names code of Java, which this client cannot run")
         return cls(protocol, _tls(properties) if tls else None, _sasl(properties) if sasl else None)
 
@@ -89,7 +87,8 @@ def _mechanism(properties: Mapping[str, str]) -> str:
     return properties.get("sasl.mechanism", "GSSAPI").strip().upper()
 
 
-def _is_oauth(properties: Mapping[str, str]) -> bool:
+def is_oauth(properties: Mapping[str, str]) -> bool:
+    """Whether a client with these properties logs in with a token of OAUTHBEARER."""
     return _mechanism(properties) == OAUTHBEARER
 
 
@@ -97,9 +96,9 @@ def _sasl(properties: Mapping[str, str]) -> Sasl:
     mechanism = _mechanism(properties)
     if mechanism == OAUTHBEARER:
         try:
-            return Sasl(mechanism, "", "", token_file(properties.get(TOKEN_KEY)))
+            return Sasl(mechanism, "", "", TokenSource.of(properties))
         except InvalidUrl as error:
-            raise Unsupported(f"{TOKEN_KEY} {error}") from None
+            raise Unsupported(str(error)) from None
     if mechanism != PLAIN and mechanism not in HASHES:
         raise Unsupported(f"sasl.mechanism is {mechanism}; supported are {', '.join((PLAIN, *HASHES, OAUTHBEARER))}")
     try:
@@ -121,8 +120,8 @@ def login_steps(sasl: Sasl, nonce: str) -> Generator[Request, Any, int]:
     if handshake.error_code:
         offered = ", ".join(handshake.mechanisms) or "none"
         raise LoginRefused(f"the broker does not support the SASL mechanism {sasl.mechanism}, but {offered}", handshake.error_code)
-    if sasl.token_file is not None:
-        answer = yield _message(f"n,,\x01auth=Bearer {_token(sasl.token_file)}\x01\x01")
+    if sasl.token is not None:
+        answer = yield _message(f"n,,\x01auth=Bearer {sasl.token.token()}\x01\x01")
         if _content(answer, sasl):
             answer = yield _message("\x01")  # the broker refuses the token, and gives the reason after this
             _content(answer, sasl)
@@ -148,17 +147,6 @@ def _content(answer: SaslAuthenticateResponse, sasl: Sasl) -> str:
         reason = f": {answer.error_message}" if answer.error_message else ""
         raise LoginRefused(f"{sasl.who} could not log in{reason}", answer.error_code)
     return bytes(answer.auth_bytes).decode("utf-8", "replace")
-
-
-def _token(path: str) -> str:
-    """The token in a file; ConnectionFailed."""
-    try:
-        token = files.read(path).decode("ascii").strip()
-    except (OSError, ValueError) as error:
-        raise ConnectionFailed(f"the token of OAUTHBEARER cannot be read: {error}") from None
-    if not _TOKEN.fullmatch(token):
-        raise ConnectionFailed(f"{path} has no token of OAUTHBEARER; another program must write it there")
-    return token
 
 
 def _lifetime_ms(answer: SaslAuthenticateResponse) -> int:

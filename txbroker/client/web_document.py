@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import socket
 import ssl
+from collections.abc import Mapping
 from contextlib import suppress
 from threading import Event, Timer
 from urllib.parse import urlsplit
@@ -21,6 +22,18 @@ def get_document(url: str, size_max: int, timeout_s: float, context: ssl.SSLCont
 
     It blocks for at most `timeout_s` until there is a connection, and as long for the whole answer, headers included.
     """
+    return _document(url, None, {}, size_max, timeout_s, context)
+
+
+def post_form(url: str, form: str, authorization: str, size_max: int, timeout_s: float, context: ssl.SSLContext | None) -> bytes:
+    """The answer to a form, as `get_document`."""
+    headers = {"Authorization": authorization, "Content-Type": "application/x-www-form-urlencoded"}
+    return _document(url, form, headers, size_max, timeout_s, context)
+
+
+def _document(
+    url: str, form: str | None, headers: Mapping[str, str], size_max: int, timeout_s: float, context: ssl.SSLContext | None
+) -> bytes:
     parts = urlsplit(url.strip())
     host = parts.hostname or ""
     connection = (
@@ -35,7 +48,8 @@ def get_document(url: str, size_max: int, timeout_s: float, context: ssl.SSLCont
         timer.daemon = True
         timer.start()
         try:
-            document = _get(connection, (parts.path or "/") + (f"?{parts.query}" if parts.query else ""), size_max)
+            target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+            document = _answer(connection, target, form, headers, size_max)
         finally:
             timer.cancel()
     except (OSError, http.client.HTTPException, ValueError) as error:
@@ -51,8 +65,10 @@ def _late(timeout_s: float) -> str:
     return f"the server has not sent it within {timeout_s:g} s"
 
 
-def _get(connection: http.client.HTTPConnection, target: str, size_max: int) -> bytes:
-    connection.request("GET", target, headers={"Accept": "application/json", "Connection": "close"})
+def _answer(connection: http.client.HTTPConnection, target: str, form: str | None, headers: Mapping[str, str], size_max: int) -> bytes:
+    connection.request(
+        "GET" if form is None else "POST", target, form, headers={**headers, "Accept": "application/json", "Connection": "close"}
+    )
     response = connection.getresponse()
     if response.status != http.client.OK:
         raise NoDocument(f"the server answers with the status {response.status}")
