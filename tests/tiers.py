@@ -19,13 +19,10 @@ SHORT = {
     # Clients: Python and C (clients/) are in the short tier because they use the shared broker.
     "compat/test_java.py::test_a_java_client[java_4_3_1]": "Java's client",
     "compat/test_other_languages.py": "a client in Go and one in JavaScript",
-    "clients/test_tls.py::test_javas_console_clients[both-kafka-4.3.1-PEM]": "mutual TLS with Java",
     "clients/test_tls.py::test_librdkafka[both]": "mutual TLS with librdkafka",
     # One cluster of three on ZooKeeper, and Kafka's tools on it.
     "kafka_tools/test_cluster_administration.py": "Kafka's tools, on a cluster",
-    "kafka_tools/test_offline.py::test_what_is_repaired_is_opened_by_our_broker_and_accepted_by_kafkas_tool": "Kafka's tool for segments",
     "cluster_faults/test_connection_loss.py::test_a_killed_leader_is_replaced_while_its_session_goes_on[True]": "a broker is killed",
-    "groups/test_cluster_groups.py::test_offsets_and_members_survive_their_coordinators[txbroker]": "groups whose coordinators move",
     "cluster/test_tree.py": "the tree on a real ZooKeeper",
     "cluster/test_zookeeper_tree.py::test_a_session_that_expires": "a session ends",
     "cluster/test_zookeeper_tree.py::test_watches_survive_a_lost_connection": "a connection ends",
@@ -105,6 +102,9 @@ EXTENDED = {
     "simulation/test_stored_plans.py": "tests the simulation, by a seed for each deliberate bug",
     "spark/test_standalone.py": "starts clusters of Spark",
     "testing/test_plugin.py": "runs pytest in processes of its own",
+    "tls/test_stores.py::test_a_store_of_each_type_serves_a_listener_and_a_client[ec-jks]": "starts JVMs, as for rsa",
+    "tls/test_stores.py::test_a_store_of_each_type_serves_a_listener_and_a_client[ec-pkcs12]": "starts JVMs, as for rsa",
+    "tls/test_stores.py::test_a_store_of_each_type_serves_a_listener_and_a_client[ec-pkcs12 as jks, as in Java]": "starts JVMs, as for rsa",
     "transactions/test_real_clients.py::test_kafkas_performance_test_with_transactions": "starts JVMs",
     "transactions/test_real_clients.py::test_kafkas_tool_describes_and_lists_transactions": "starts JVMs",
 }  # fmt: skip
