@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from tests.support.cache import CHECKOUT
+from tests.support.examples import quarter
 from txbroker.cli.main import main
 from txbroker.cluster.tree.sqlite import check_format
 
@@ -170,38 +171,49 @@ def test_values_and_directories_are_checked_together(file: Path, capsys: pytest.
 META = "version=0\nbroker.id=1\ncluster.id=AAAAAAAAAAAAAAAAAAAAAA\n"
 
 
-@pytest.mark.parametrize(
-    ("log_dirs", "files", "flags", "sentence"),
-    [
-        ("/proc/none", {}, [], "--override: cannot create /proc/none: No such file or directory; correct it, or choose another log.dirs"),
-        ("a-file", {"a-file": ""}, [], "cannot write to {tmp}/a-file: Not a directory; correct it, or choose another log.dirs"),
-        ("a-file/below", {"a-file": ""}, [], "cannot create {tmp}/a-file/below: Not a directory"),
-        ("data,/proc/none", {}, [], "no usable log directory has the metadata file txbroker-metadata.sqlite, and /proc/none"),
-        ("data", {"data/meta.properties": "version=1\nnode.id=7"}, [], "belongs to KRaft node 7 (version 1)"),
-        ("data", {"data/meta.properties": META}, ["broker.id=2"], "belongs to broker 1, but broker.id is 2"),
-        ("data,more", {"data/meta.properties": META, "more/meta.properties": META.replace("id=1", "id=2")}, [], "must all belong to one"),
-        ("data", {"data/topic-0/00000000000000000000.log": ""}, [], "data has logs, such as topic-0, but no directory of log.dirs has"),
-        ("data", {"data/txbroker-metadata.sqlite": "no database" * 100}, [], "metadata.sqlite cannot be read: file is not a database"),
-    ],
-)  # fmt: skip
+PROBLEMS: list[tuple[str, dict[str, str], list[str], str]] = [
+    ("/proc/none", {}, [], "--override: cannot create /proc/none: No such file or directory; correct it, or choose another log.dirs"),
+    ("a-file", {"a-file": ""}, [], "cannot write to {tmp}/a-file: Not a directory; correct it, or choose another log.dirs"),
+    ("a-file/below", {"a-file": ""}, [], "cannot create {tmp}/a-file/below: Not a directory"),
+    ("data,/proc/none", {}, [], "no usable log directory has the metadata file txbroker-metadata.sqlite, and /proc/none"),
+    ("data", {"data/meta.properties": "version=1\nnode.id=7"}, [], "belongs to KRaft node 7 (version 1)"),
+    ("data", {"data/meta.properties": META}, ["broker.id=2"], "belongs to broker 1, but broker.id is 2"),
+    ("data,more", {"data/meta.properties": META, "more/meta.properties": META.replace("id=1", "id=2")}, [], "must all belong to one"),
+    ("data", {"data/topic-0/00000000000000000000.log": ""}, [], "data has logs, such as topic-0, but no directory of log.dirs has"),
+    ("data", {"data/txbroker-metadata.sqlite": "no database" * 100}, [], "metadata.sqlite cannot be read: file is not a database"),
+]
+
+
+def log_directories(where: Path, log_dirs: str, files: dict[str, str], flags: list[str]) -> list[str]:
+    """Write files; the flags of a broker whose log directories they are."""
+    for name, content in files.items():
+        (where / name).parent.mkdir(parents=True, exist_ok=True)
+        (where / name).write_text(content)
+    return [f"--override={setting}" for setting in (f"log.dirs={log_dirs}", "listeners=PLAINTEXT://127.0.0.1:0", *flags)]
+
+
+@pytest.mark.parametrize(("log_dirs", "files", "flags", "sentence"), PROBLEMS)
 def test_problems_of_log_directories_are_reported(
     log_dirs: str, files: dict[str, str], flags: list[str], sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for name, content in files.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(content)
+    overrides = log_directories(tmp_path, log_dirs, files, flags)
     before = sorted(tmp_path.rglob("*"))
-    overrides = [f"--override={setting}" for setting in (f"log.dirs={log_dirs}", "listeners=PLAINTEXT://127.0.0.1:0", *flags)]
     assert main(["config", "--check", *overrides]) == 1
     (error,) = capsys.readouterr().err.splitlines()
     assert error.startswith("txbroker config: ")
     assert sentence.format(tmp=tmp_path) in error
     assert sorted(tmp_path.rglob("*")) == before, "no file is changed"
-    started = subprocess.run([sys.executable, "-m", "txbroker", "run", *overrides], capture_output=True, text=True,
+
+
+@pytest.mark.parametrize("problem", quarter(PROBLEMS))
+def test_problems_of_log_directories_prevent_a_start(problem: tuple[str, dict[str, str], list[str], str], tmp_path: Path) -> None:
+    log_dirs, files, flags, _ = problem
+    overrides = log_directories(tmp_path, log_dirs, files, flags)
+    started = subprocess.run([sys.executable, "-m", "txbroker", "run", *overrides], capture_output=True, text=True, cwd=tmp_path,
                              env={**os.environ, "PYTHONPATH": str(CHECKOUT)}, check=False)  # fmt: skip
-    assert started.returncode == 1, "a start is refused too"
+    assert started.returncode == 1 and "Traceback" not in started.stderr
 
 
 def test_an_unusable_directory_is_a_warning_when_others_are_usable(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

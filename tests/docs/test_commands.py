@@ -9,6 +9,7 @@ import argparse
 import re
 import shlex
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -55,9 +56,14 @@ def problem(words: list[str]) -> str | None:
     return None
 
 
+@cache
+def parser() -> argparse.ArgumentParser:
+    return build_parser()
+
+
 def parser_problem(arguments: list[str]) -> str | None:
     try:
-        _, unknown = build_parser().parse_known_args([word for word in arguments if word not in (">", "<")])
+        _, unknown = parser().parse_known_args([word for word in arguments if word not in (">", "<")])
     except SystemExit as ended:
         return f"exit status {ended.code}" if ended.code else None
     return f"unknown: {unknown}" if unknown and not set(arguments) & {">", "<"} else None
@@ -67,16 +73,16 @@ def mention_problem(words: list[str]) -> str | None:
     """What is wrong with a mention such as `txbroker log verify` or `make test`: the command and its flags must exist."""
     if words[0] == "make":
         return problem(words)
-    parser: argparse.ArgumentParser = build_parser()
+    command = parser()
     for word in words[1:]:
-        below = next((action for action in parser._actions if isinstance(action, argparse._SubParsersAction)), None)
+        below = next((action for action in command._actions if isinstance(action, argparse._SubParsersAction)), None)
         if word.startswith("-"):
-            if word.partition("=")[0] not in parser._option_string_actions:
-                return f"{parser.prog} has no {word}"
+            if word.partition("=")[0] not in command._option_string_actions:
+                return f"{command.prog} has no {word}"
         elif below is not None and word != "COMMAND":
             if word not in below.choices:
-                return f"{parser.prog} has no command {word}"
-            parser = below.choices[word]
+                return f"{command.prog} has no command {word}"
+            command = below.choices[word]
     return None
 
 

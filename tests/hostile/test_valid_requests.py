@@ -18,7 +18,7 @@ import crc32c
 import pytest
 from kafka.protocol import admin, consumer, metadata
 
-from tests.support.raw import ConnectionEnded, RawConnection
+from tests.support.raw import ConnectionEnded, RawConnection, frame_of
 from tests.support.raw_admin import create_topic, find_coordinator
 from tests.support.raw_log import batch, produce
 from tests.support.records import numbered
@@ -165,11 +165,11 @@ def test_a_name_that_occurs_many_times(broker: Server, server: Server, what: str
 
 @pytest.mark.parametrize("partitions", [[1] * 20_000, list(range(1, PARTITIONS))], ids=["one again and again", "many"])
 def test_many_waiting_fetches_while_others_produce(broker: Server, server: Server, partitions: list[int]) -> None:
-    request, version = _fetch(partitions, version=11, max_wait_ms=30_000, min_bytes=1 << 20)
+    fetch = frame_of(*_fetch(partitions, version=11, max_wait_ms=30_000, min_bytes=1 << 20))
     with ExitStack() as stack:
         for _ in range(50):
             waiting = stack.enter_context(RawConnection(server.address))
-            waiting.send(request, version)
+            waiting.send_bytes(fetch)
         producer = stack.enter_context(RawConnection(server.address))
         with Watch(server) as watch:
             for _ in range(30):

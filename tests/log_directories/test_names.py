@@ -13,6 +13,7 @@ from simulation.memory_disk import MemoryDisk
 from tests.log.support import append as log_append
 from tests.log.support import batch, open_log, values
 from tests.log_directories.support import NOW, T0, DirectoryHarness, append, content
+from tests.support.examples import quarter
 from tests.support.fakes.disk_path import DiskPath
 from tests.support.fakes.faulty_disk import CHANGES, FaultyDisk, Killed
 from txbroker.errors import StorageError
@@ -147,7 +148,7 @@ def test_a_log_that_has_gaps_gets_no_others_by_a_loss_of_power(earlier: str) -> 
         assert bases == [0, 1, 6, 7, 8, 9][: len(bases)]
 
 
-@pytest.mark.parametrize("policy", ["delete", "compact"])
+@pytest.mark.parametrize("policy", quarter(["delete", "compact"]))
 def test_a_move_continues_without_a_gap_after_a_loss_of_power(policy: str) -> None:
     """The copy may have lost the end of a segment, and not the one after it."""
     config: dict[str, Any] = {"segment_bytes": 200, "cleanup_policy": frozenset({policy})}

@@ -19,6 +19,13 @@ class ConnectionEnded(OSError):
     """The peer closed the connection before, or in the middle of, a frame."""
 
 
+def frame_of(request: Any, version: int, correlation_id: int = 1, client_id: str | None = "raw") -> bytes:
+    """The bytes of a request in `version`, for `RawConnection.send_bytes`."""
+    request.API_VERSION = version
+    request.with_header(correlation_id=correlation_id, client_id=client_id)
+    return bytes(request.encode(version=version, header=True, framed=True))
+
+
 class RawConnection:
     """A blocking socket to a broker, with frames and correlation ids."""
 
@@ -43,9 +50,7 @@ class RawConnection:
     def send(self, request: Any, version: int) -> int:
         """Send a request in `version`; its correlation id."""
         self._correlation_id += 1
-        request.API_VERSION = version
-        request.with_header(correlation_id=self._correlation_id, client_id=self._client_id)
-        self.send_bytes(request.encode(version=version, header=True, framed=True))
+        self.send_bytes(frame_of(request, version, self._correlation_id, self._client_id))
         return self._correlation_id
 
     def send_bytes(self, data: bytes) -> None:
