@@ -64,6 +64,7 @@ SHORT = {
     "mirror/test_command.py::test_until_caught_up": "the command `mirror`",
     # The test kit.
     "testing/test_kafka.py::test_records_are_read_as_they_were_written": "a broker for tests",
+    "testing/test_rules.py::test_an_error_in_place_of_the_work": "a rule for faults",
     "testing/test_plugin.py::test_a_test_with_two_clients_in_a_group": "the plugin of pytest",
     "testing/test_plugin.py::test_the_plugin_imports_nothing_and_starts_nothing_by_itself": "what every run of pytest imports",
     # Random histories of whole systems.

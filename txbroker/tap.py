@@ -118,7 +118,7 @@ class BrokerService(Service):
     """A broker from start to stop. `exit_status` is the status for the process to exit with.
 
     When clients are served, `ready_file` is written and `on_ready` is called. If the broker cannot start, `refuse` is called with one
-    sentence that says why.
+    sentence that says why. `adapt` returns the Environment for the broker, made from the real one.
     """
 
     def __init__(
@@ -128,8 +128,10 @@ class BrokerService(Service):
         *,
         refuse: Callable[[str], None],
         on_ready: Callable[[Any], None] = lambda broker: None,
+        adapt: Callable[[Any], Any] = lambda environment: environment,
     ) -> None:
         self._reactor: Any = monotonic_reactor()
+        self._adapt = adapt
         self._startup = startup
         self._supervisor = supervisor(self._reactor)
         self._ready_file = ReadyFile(ready_file)
@@ -177,7 +179,7 @@ class BrokerService(Service):
             log.warning("%s", warning)
         self._broker = Broker(
             config,
-            _environment(self._reactor, config, self._garbage_collection),
+            self._adapt(_environment(self._reactor, config, self._garbage_collection)),
             log_directories(config),
             self._fail,
             progress=self._progress,

@@ -257,6 +257,75 @@ def test_more_brokers_and_asyncio(suite: Suite) -> None:
     suite.check_nothing_is_left()
 
 
+def test_a_failing_test_shows_the_requests_of_its_clients(suite: Suite) -> None:
+    suite.write("test_it.py", """
+        from confluent_kafka import Producer
+
+        def send(txbroker, topic, client_id):
+            producer = Producer({**txbroker.client_config("confluent"), "client.id": client_id})
+            producer.produce(topic, b"value")
+            producer.flush()
+
+        def test_passes(txbroker, txbroker_topic):
+            send(txbroker, txbroker_topic, "earlier")
+
+        def test_fails(txbroker, txbroker_topic):
+            txbroker.when("Produce", topic=txbroker_topic).error("MESSAGE_TOO_LARGE")
+            send(txbroker, txbroker_topic, "later")
+            assert txbroker.records(txbroker_topic) != []
+        """)  # fmt: skip
+    for arguments in ((), ("-n", "1")):
+        output = suite.run(*arguments, xdist=bool(arguments), status=1)
+        shown = output.partition("- requests to 127.0.0.1:")[2]
+        produces = [line for line in shown.splitlines() if " Produce v" in line]
+        assert len(produces) == 1 and " later Produce " in produces[0] and "answered MESSAGE_TOO_LARGE (rule " in produces[0], output
+        assert "earlier" not in shown and "txbroker-testing" not in shown
+
+
+def test_a_rule_ends_with_its_test_and_must_have_acted(suite: Suite) -> None:
+    suite.write("test_it.py", """
+        from kafka import KafkaProducer
+
+        def send(txbroker, topic):
+            with KafkaProducer(**txbroker.client_config("kafka-python"), retries=0) as producer:
+                return producer.send(topic, b"value").get(60).offset
+
+        def test_never_acts(txbroker, txbroker_topic):
+            txbroker.when("Produce", topic=txbroker_topic + "x").always().disconnect()
+
+        def test_optional(txbroker, txbroker_topic):
+            txbroker.when("Produce", topic=txbroker_topic).optional().always().disconnect()
+
+        def test_fails_itself(txbroker, txbroker_topic):
+            txbroker.when("Produce", client_id="client").always().disconnect()
+            assert False, "its own failure"
+
+        def test_no_rule_is_left(txbroker, txbroker_topic):
+            assert send(txbroker, txbroker_topic) == 0
+
+        def test_factory(txbroker_factory):
+            with txbroker_factory(topics={"own": 1}) as other:
+                other.when("Produce").error("MESSAGE_TOO_LARGE")
+        """)  # fmt: skip
+    output = suite.run(status=1)
+    assert "3 failed, 2 passed" in output
+    assert output.count("has never acted: correct what it matches, or add .optional()") >= 2
+    assert "AssertionError: its own failure" in output
+
+
+def test_a_rule_on_a_shared_broker_names_what_belongs_to_its_test(suite: Suite) -> None:
+    suite.write("test_it.py", """
+        import pytest
+        from txbroker.testing import KitError
+
+        def test_it(txbroker, txbroker_topic):
+            with pytest.raises(KitError, match="the processes of pytest-xdist share this broker.*: name a topic, group"):
+                txbroker.when("Metadata").disconnect()
+            txbroker.when("Metadata", topic=txbroker_topic).optional().disconnect()
+        """)  # fmt: skip
+    assert "1 passed" in suite.run("-n", "1", xdist=True)
+
+
 def test_unittest(suite: Suite) -> None:
     suite.write("test_it.py", """
         import unittest

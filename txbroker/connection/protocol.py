@@ -75,6 +75,10 @@ class Connection(Admission):
             except Exception:
                 log.exception("internal error cancelling a request from %s", self._who())
 
+    def route(self, key: int) -> Route:
+        """The route of a request by its first four bytes (`registry.route_key`); ProtocolError if there is none."""
+        return self._routes[key]
+
     def _enter(self, route: Route) -> bool:
         """Go to the state that a request leads to; False if no more are taken. OutOfTurn if it may not be sent in this state."""
         if self._is_ending:

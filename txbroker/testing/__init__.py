@@ -14,8 +14,23 @@
 | `shared_brokers` | one broker for several processes of one test run |
 | `plugin_options` | the options of the pytest plugin |
 | `pytest_plugin` | the fixtures and the marker; imports only pytest and `plugin_options` |
+| `broker_report` | what the report of a failing test has of its broker |
 | `unittest_mixin` | `KafkaMixin` for unittest.TestCase |
 | `errors` | `KitError` |
+| `rules` `journal` | rules for faults and the journal of requests, as a test uses them |
+| `control_client` | requests to the control port of a broker |
+
+In the process of the broker:
+
+| module | purpose |
+|---|---|
+| `control_port` `control_server` | the control port: JSON over HTTP |
+| `faults` | the rules and the journal of one broker |
+| `rule_specs` | the form of a rule, and its checks |
+| `rule_set` | which rule acts on a request |
+| `journal_log` | the last requests |
+| `traffic` | what a request is about, and the errors of a response |
+| `fault_ports` `fault_protocol` | the place between sockets and broker where rules act |
 
 The names below are imported when they are first used, because every run of pytest in an environment with txbroker imports this package.
 """
@@ -26,14 +41,19 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from txbroker.testing.errors import KitError
+    from txbroker.testing.journal import Entry, Journal
     from txbroker.testing.kafka import Kafka
     from txbroker.testing.namespaces import Namespace
     from txbroker.testing.records import Record
+    from txbroker.testing.rules import Rule, UnmatchedRule
     from txbroker.testing.unittest_mixin import KafkaMixin
 
-__all__ = ["Kafka", "KafkaMixin", "KitError", "Namespace", "Record"]
+__all__ = ["Entry", "Journal", "Kafka", "KafkaMixin", "KitError", "Namespace", "Record", "Rule", "UnmatchedRule"]
 
-_MODULES = {"Kafka": "kafka", "KafkaMixin": "unittest_mixin", "KitError": "errors", "Namespace": "namespaces", "Record": "records"}
+_MODULES = {
+    "Entry": "journal", "Journal": "journal", "Kafka": "kafka", "KafkaMixin": "unittest_mixin", "KitError": "errors",
+    "Namespace": "namespaces", "Record": "records", "Rule": "rules", "UnmatchedRule": "rules",
+}  # fmt: skip
 
 
 def __getattr__(name: str) -> object:

@@ -23,7 +23,7 @@ _TAIL_BYTES = 6000
 
 
 class BrokerProcess:
-    """One broker, with its files in `directory`: `data`, `ready` and `broker.log`.
+    """One broker, with its files in `directory`: `data`, `ready`, `control` and `broker.log`.
 
     The broker stops when the process `stop_with` has ended, and then removes the directory if `remove` is set.
     """
@@ -32,6 +32,7 @@ class BrokerProcess:
         self.directory = directory
         self.log_path = directory / "broker.log"
         self.address = ""
+        self.control_url = ""
         self._settings = settings
         self._stop_with = stop_with
         self._remove = remove
@@ -72,6 +73,7 @@ class BrokerProcess:
             self.kill()
             raise
         self.address = ready.read_text(encoding="utf-8").split()[0]
+        self.control_url = (self.directory / "control").read_text(encoding="utf-8")
 
     def stop(self) -> None:
         """Stop it cleanly; without effect if it does not run."""
@@ -99,7 +101,9 @@ class BrokerProcess:
 
     def _command(self) -> list[str]:
         command = [sys.executable, "-P", "-m", "txbroker.testing.server"]
-        command += ["--directory", str(self.directory), "--stop-with", str(self._stop_with), *(["--remove"] if self._remove else [])]
+        command += ["--control", "--directory", str(self.directory), "--stop-with", str(self._stop_with)]
+        if self._remove:
+            command.append("--remove")
         for key, value in self._settings.items():
             command += ["--override", f"{key}={value}"]
         return command

@@ -15,18 +15,23 @@ from txbroker.console.addresses import addresses
 from txbroker.console.failures import BadUsage
 from txbroker.testing.broker_process import START_TIMEOUT_S, BrokerProcess
 from txbroker.testing.client_settings import client_settings
+from txbroker.testing.control_client import ControlClient
 from txbroker.testing.errors import KitError
+from txbroker.testing.journal import Journal
 from txbroker.testing.namespaces import Namespace
 from txbroker.testing.records import Reading, Record, produce
-from txbroker.testing.settings import broker_settings, check_port
+from txbroker.testing.rule_specs import RuleSpec
+from txbroker.testing.rules import Rules, When
+from txbroker.testing.settings import OWN_CLIENT_ID, broker_settings, check_port
 from txbroker.testing.topics import Administration
 
-CLIENT_ID = "txbroker-testing"
 DIRECTORY_PREFIX = "txbroker-"
 
 
 class Kafka:
     """A broker in a process of its own: `with Kafka() as kafka:`. It ends with this process, however that ends.
+
+    `journal` has the requests of clients (`Journal`). It ends, as the rules do, with the process of the broker.
 
     `port`: 0 takes a free one. `data`: the directory for its logs; None for a temporary one, which is removed at the end. `topics`: the
     names and numbers of partitions of the first topics. `settings`: keys of Kafka's server.properties; an unknown one is an error.
@@ -53,13 +58,27 @@ class Kafka:
         self._process: BrokerProcess | None = None
         self._servers: str | None = None
         self._owner = os.getpid()
+        self.is_shared = False
+        self._log_path: Path | None = None
+        self._control = ControlClient(None)
+        self._rules = Rules(self._control, must_be_scoped=False)
+        self.journal = Journal(self._control, OWN_CLIENT_ID)
 
     @classmethod
-    def connect(cls, bootstrap_servers: str) -> Kafka:
-        """A broker that runs already, txbroker or Apache Kafka: comma-separated HOST:PORT. It is neither started nor stopped."""
+    def connect(
+        cls, bootstrap_servers: str, control_url: str | None = None, *, log_path: Path | None = None, is_shared: bool = False
+    ) -> Kafka:
+        """A broker that runs already, txbroker or Apache Kafka: comma-separated HOST:PORT. It is neither started nor stopped.
+
+        `control_url`: that of another `Kafka`, for rules and the journal. `is_shared`: it has clients of other tests at the same time.
+        """
         _addresses(bootstrap_servers)
         kafka = cls()
         kafka._servers = bootstrap_servers
+        kafka._log_path = log_path
+        kafka._control.url = control_url
+        kafka.is_shared = is_shared
+        kafka._rules = Rules(kafka._control, must_be_scoped=is_shared)
         return kafka
 
     def start(self) -> Self:
@@ -79,6 +98,9 @@ class Kafka:
                 self._remove()
             raise
         self._process = process
+        self._log_path = process.log_path
+        self._control.url = process.control_url
+        self._rules = Rules(self._control, must_be_scoped=False)  # those before are gone with the process
         self._servers = process.address
         self._port = self.port
         if is_first:
@@ -111,7 +133,11 @@ class Kafka:
         return self.start()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
+        try:
+            if self._process is not None and self._process.running:
+                self.end_rules(check=kind is None)
+        finally:
+            self.close()
 
     @property
     def bootstrap_servers(self) -> str:
@@ -135,7 +161,31 @@ class Kafka:
     @property
     def log_path(self) -> Path | None:
         """The file with the broker's log; None if the broker was not started here."""
-        return None if self._process is None else self._process.log_path
+        return self._log_path
+
+    @property
+    def control_url(self) -> str:
+        """The URL of the control port; KitError if the broker has none."""
+        if self._control.url is None:
+            raise KitError("this broker has no control: rules and the journal need a broker that the test kit has started")
+        return self._control.url
+
+    def when(
+        self, api: str = "", *, topic: str = "", partition: int = -1, group: str = "", client_id: str = "", transactional_id: str = ""
+    ) -> When:
+        """Begin a rule for faults, about the requests of this name in Kafka's protocol guide, or about all.
+
+        `kafka.when("Produce", topic="orders").on_call(2).error("NOT_LEADER_OR_FOLLOWER")`. Rules act on the clients of the tests, not on
+        the methods of this class. A rule ends with its test, or with the broker; UnmatchedRule is raised then if it has never acted.
+        """
+        spec = RuleSpec(
+            api=api, topic=topic, partition=partition, group=group, client_id=client_id, transactional_id=transactional_id
+        )  # fmt: skip
+        return When(spec, self._rules.add)
+
+    def end_rules(self, *, check: bool = True) -> None:
+        """Remove all rules that were added here; with `check` UnmatchedRule if one of them has never acted."""
+        self._rules.end(check=check)
 
     def client_config(self, library: str, group: str | None = None) -> dict[str, str]:
         """The settings with which a client connects: of confluent, librdkafka, java, kafka-python or aiokafka.
@@ -184,7 +234,7 @@ class Kafka:
             self._directory = None
 
 
-_CLIENT = ClientSettings(client_id=CLIENT_ID)
+_CLIENT = ClientSettings(client_id=OWN_CLIENT_ID)
 
 
 def _addresses(bootstrap_servers: str) -> list[tuple[str, int]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import tempfile
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,12 +18,16 @@ import pytest
 from txbroker.testing.plugin_options import Options, add_options, read_options
 
 if TYPE_CHECKING:
+    from txbroker.testing.broker_report import BrokerReport
     from txbroker.testing.kafka import Kafka
     from txbroker.testing.namespaces import Namespace
 
 MARKER = "txbroker"
 _WORKER_INPUT = "txbroker"
 _options = pytest.StashKey[Options]()
+_brokers = pytest.StashKey[list["Kafka"]]()  # that the fixtures have started and not ended yet
+_reports = pytest.StashKey[list["BrokerReport"]]()  # of a test
+_prefix = pytest.StashKey[str]()  # of the names of a test
 _shared = pytest.StashKey[str]()  # the directory of the brokers that processes share, in the process that controls the others
 
 
@@ -36,6 +40,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Called by pytest: read the options."""
     config.addinivalue_line("markers", f"{MARKER}(settings={{...}}): the broker of the fixture `txbroker` has these settings in this test")
     config.stash[_options] = read_options(config)
+    config.stash[_brokers] = []
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -54,6 +59,44 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         from txbroker.testing.shared_brokers import stop_all
 
         stop_all(Path(directory))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Called by pytest before the fixtures of a test: from now on the journal is about this test."""
+    if item.config.stash[_brokers]:
+        from txbroker.testing.broker_report import BrokerReport
+
+        item.stash[_reports] = [BrokerReport(kafka) for kafka in item.config.stash[_brokers]]
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_call(item: pytest.Item) -> None:
+    """Called by pytest when a test has passed: it fails if one of its rules has never acted."""
+    for kafka in item.config.stash[_brokers]:
+        kafka.end_rules()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """Called by pytest: rules end with their test, also with one that has failed."""
+    for kafka in item.config.stash[_brokers]:
+        kafka.end_rules(check=False)
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, None]:
+    """Called by pytest: the report of a failed test has the requests of its clients."""
+    outcome = yield
+    report = outcome.get_result()
+    if not report.failed or not item.config.stash[_brokers]:
+        return
+    from txbroker.testing.broker_report import BrokerReport
+
+    known = item.stash.get(_reports, [])
+    for kafka in item.config.stash[_brokers]:
+        begun = next((each for each in known if each.kafka is kafka), None) or BrokerReport(kafka, from_start=True)
+        report.sections += begun.sections(item.stash.get(_prefix, None))
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -83,7 +126,10 @@ def txbroker(request: pytest.FixtureRequest) -> Iterator[Kafka]:
     from txbroker.testing.errors import KitError
 
     try:
-        yield from _broker(request.config, getattr(request, "param", {}))
+        for kafka in _broker(request.config, getattr(request, "param", {})):
+            request.config.stash[_brokers].append(kafka)
+            yield kafka
+            request.config.stash[_brokers].remove(kafka)
     except KitError as error:
         pytest.fail(str(error), pytrace=False)
 
@@ -103,6 +149,7 @@ def txbroker_group(_txbroker_namespace: Namespace) -> str:
 @pytest.fixture
 def _txbroker_namespace(txbroker: Kafka, request: pytest.FixtureRequest) -> Iterator[Namespace]:
     namespace = txbroker.namespace(request.node.name.partition("[")[0])
+    request.node.stash[_prefix] = namespace.prefix
     yield namespace
     namespace.close()
 

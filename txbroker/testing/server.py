@@ -2,7 +2,8 @@
 
     python -m txbroker.testing.server --directory DIR --stop-with PID --override KEY=VALUE ...
 
-In DIR are `data`, unless log.dirs names another directory, and `ready`: host:port, once clients are served.
+In DIR are `data`, unless log.dirs names another directory, and `ready`: host:port, once clients are served. With `--control` there are
+rules and a journal between the sockets and the broker, and `control` has the URL of their port; without it the broker is as any other.
 """
 
 from __future__ import annotations
@@ -13,12 +14,18 @@ import os
 import shutil
 import signal
 import sys
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
+from txbroker.broker.environment import Environment
 from txbroker.errors import StartError
 from txbroker.log_output import TEXT, parse_levels, write_log
 from txbroker.startup import Startup, read_startup
 from txbroker.tap import BrokerService, log_twisted, monotonic_reactor
+from txbroker.testing.control_port import open_control
+from txbroker.testing.fault_ports import FaultPorts
+from txbroker.testing.faults import Faults
 from txbroker.testing.process_end import watch_process
 
 FAILED = 1
@@ -37,9 +44,13 @@ def main() -> int:
             _refuse(problem.removeprefix("--override: "))
         return FAILED
     log_twisted()
-    service = BrokerService(startup, os.path.join(arguments.directory, "ready"), refuse=_refuse)
-    service.startService()
     reactor = monotonic_reactor()
+    faults = Faults(reactor) if arguments.control else None
+    adapt = _unchanged if faults is None else partial(_with_faults, faults)
+    service = BrokerService(startup, os.path.join(arguments.directory, "ready"), refuse=_refuse, adapt=adapt)
+    service.startService()
+    if faults is not None:
+        _write(os.path.join(arguments.directory, "control"), open_control(reactor, faults))
     reactor.addSystemEventTrigger("before", "shutdown", service.stopService)
     watched = _Watched(reactor, arguments.stop_with)
     reactor.callWhenRunning(watched.start)
@@ -54,9 +65,25 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--directory", required=True, help="of this broker")
     parser.add_argument("--stop-with", type=int, required=True, metavar="PID", help="stop when this process has ended")
     parser.add_argument("--remove", action="store_true", help="remove the directory if the broker stops because that process has ended")
+    parser.add_argument("--control", action="store_true", help="rules for faults, and a journal, by HTTP")
     parser.add_argument("--override", action="append", default=[], metavar="KEY=VALUE", help="a setting")
     parser.add_argument("--log-level", action="append", default=[], metavar="[LOGGER=]LEVEL", help="as of `txbroker run`")
     return parser.parse_args()
+
+
+def _unchanged(environment: Environment) -> Environment:
+    return environment
+
+
+def _with_faults(faults: Faults, environment: Environment) -> Environment:
+    return replace(environment, ports=partial(FaultPorts, faults))
+
+
+def _write(path: str, text: str) -> None:
+    """Write a file that is there as a whole, or not at all."""
+    with open(f"{path}.tmp", "w", encoding="utf-8") as file:
+        file.write(text)
+    os.replace(f"{path}.tmp", path)
 
 
 class _Watched:

@@ -8,6 +8,7 @@ from txbroker.testing.errors import KitError
 
 HOST = "127.0.0.1"
 PORT_MAX = 65535
+OWN_CLIENT_ID = "txbroker-testing"  # of the test kit's own requests: no rule acts on them
 
 # A test has one broker and little time. Everything else has Kafka's defaults.
 DEFAULTS: Mapping[str, str] = {
@@ -19,6 +20,8 @@ DEFAULTS: Mapping[str, str] = {
     "transaction.state.log.min.isr": "1",
     "offsets.topic.num.partitions": "5",
     "transaction.state.log.num.partitions": "5",
+    # Every Fetch then names its partitions, for rules and the journal.
+    "max.incremental.fetch.session.cache.slots": "0",
 }
 # What the arguments of `Kafka` set, and what would make the broker a part of a cluster.
 _ARGUMENTS = {"listeners": "use port=", "log.dirs": "use data=", "log.dir": "use data="}

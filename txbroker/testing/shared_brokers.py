@@ -49,7 +49,7 @@ class SharedBroker:
             if state.exists():
                 return self._running(json.loads(state.read_text(encoding="utf-8")))
             kafka = self._start(start_timeout_s)
-            state.write_text(json.dumps({"address": kafka.bootstrap_servers}), encoding="utf-8")
+            state.write_text(json.dumps({"address": kafka.bootstrap_servers, "control": kafka.control_url}), encoding="utf-8")
             return kafka
 
     def _start(self, timeout_s: float) -> Kafka:
@@ -57,7 +57,7 @@ class SharedBroker:
         settings = broker_settings(self._settings, self._port, str(self.directory / "data"))
         process = BrokerProcess(self.directory, settings, self._owner, remove=True)
         process.start(timeout_s)
-        kafka = Kafka.connect(process.address)
+        kafka = self._kafka(process.address, process.control_url)
         try:
             for name, partitions in self._topics.items():
                 kafka.create_topic(name, partitions)
@@ -75,7 +75,10 @@ class SharedBroker:
         except OSError as error:
             tail = log_text(self.log_path)[-2000:]
             raise KitError(f"the broker that the test processes share has ended ({error}); its log ends with:\n{tail}") from None
-        return Kafka.connect(state["address"])
+        return self._kafka(state["address"], state["control"])
+
+    def _kafka(self, address: str, control_url: str) -> Kafka:
+        return Kafka.connect(address, control_url, log_path=self.log_path, is_shared=True)
 
 
 def stop_all(directory: Path) -> None:

@@ -39,6 +39,7 @@ class KafkaMixin(_Base):
         super().setUp()
         self.namespace = self.kafka.namespace(self._testMethodName)
         self.addCleanup(self.namespace.close)
+        self.addCleanup(self.kafka.end_rules)
 
 
 def _broker(settings: Mapping[str, object]) -> Kafka:

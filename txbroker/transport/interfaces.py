@@ -46,11 +46,13 @@ class FrameTransport(Protocol):
 class FrameProtocol(Protocol):
     """The protocol of a connection, as the transport sees it. Twisted calls the camelCase methods."""
 
-    output_bytes: int
-    """The size of what `take_output` would return."""
+    @property
+    def output_bytes(self) -> int:
+        """The size of what `take_output` would return."""
 
-    full: bool
-    """Too much is in flight to take more frames. When it becomes false again, the protocol calls `flush`."""
+    @property
+    def full(self) -> bool:
+        """Too much is in flight to take more frames. When it becomes false again, the protocol calls `flush`."""
 
     @property
     def in_flight(self) -> int:

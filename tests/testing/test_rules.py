@@ -1,0 +1,357 @@
+"""Rules and the journal, with real clients: what a rule does to a client, and what the journal has of it."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer
+from kafka import KafkaProducer
+from kafka.errors import KafkaError
+
+from tests.support.waiting import PATIENCE_S
+from txbroker.errors import ErrorCode
+from txbroker.testing import Kafka, KitError, Namespace, UnmatchedRule
+
+pytestmark = pytest.mark.process
+
+
+@pytest.fixture(scope="module")
+def kafka() -> Iterator[Kafka]:
+    with Kafka() as running:
+        yield running
+
+
+@pytest.fixture
+def names(kafka: Kafka, request: pytest.FixtureRequest) -> Iterator[Namespace]:
+    with kafka.namespace(request.node.name) as names:
+        yield names
+        kafka.end_rules(check=False)  # before consumers are closed
+
+
+Sent = list[tuple[str | None, int | None]]
+
+
+def producer(kafka: Kafka, names: Namespace, **more: Any) -> Producer:
+    settings = {"client.id": names.client_id(), "retry.backoff.ms": 1, "reconnect.backoff.ms": 1, "linger.ms": 0, "log_level": 0, **more}
+    return Producer({**kafka.client_config("confluent"), **settings})
+
+
+def begin(sender: Producer, topic: str, value: bytes, sent: Sent) -> None:
+    """Produce to partition 0. When it is acknowledged, `sent` gets the name of the error, or None, and the offset."""
+
+    def acknowledged(error: Any, message: Any) -> None:
+        sent.append((error and error.name(), message.offset()))
+
+    sender.produce(topic, value, partition=0, on_delivery=acknowledged)
+
+
+def send(sender: Producer, topic: str, *values: bytes) -> Sent:
+    """Produce to partition 0, and wait for the acknowledgements: error name and offset of each."""
+    sent: Sent = []
+    for value in values:
+        begin(sender, topic, value, sent)
+    assert sender.flush(PATIENCE_S) == 0
+    return sent
+
+
+def values(kafka: Kafka, topic: str) -> list[bytes | None]:
+    return [each.value for each in kafka.records(topic)]
+
+
+def test_an_error_in_place_of_the_work(kafka: Kafka, names: Namespace) -> None:
+    topic = names.topic()
+    rule = kafka.when("Produce", topic=topic).on_call(2).error("NOT_LEADER_OR_FOLLOWER")
+    sender = producer(kafka, names)
+    assert send(sender, topic, b"one") == [(None, 0)]
+    assert send(sender, topic, b"two") == [(None, 1)], "the client has repeated it"
+    assert rule.hits == 1 and values(kafka, topic) == [b"one", b"two"]
+    produced = kafka.journal.where(api="Produce", topic=topic)
+    assert [(each.errors, each.rule) for each in produced] == [((), 0), (("NOT_LEADER_OR_FOLLOWER",), rule.number), ((), 0)]
+    assert produced[0].partitions == (f"{topic}-0",) and produced[0].client_id == names.client_id() and produced[0].outcome == "answered"
+    pattern = {"api": "Produce", "topic": topic}
+    assert kafka.journal.entries().in_order({**pattern, "error": "NOT_LEADER_OR_FOLLOWER"}, {"api": "Metadata"}, {"topic": topic})
+    assert not kafka.journal.entries().in_order({**pattern, "error": "NOT_LEADER_OR_FOLLOWER"}, pattern, pattern)
+
+
+def test_an_error_that_a_client_does_not_repeat(kafka: Kafka, names: Namespace) -> None:
+    topic = names.topic()
+    with kafka.when("Produce", topic=topic, partition=0).error(ErrorCode.MESSAGE_TOO_LARGE) as rule:
+        assert send(producer(kafka, names), topic, b"one")[0][0] == "MSG_SIZE_TOO_LARGE"
+    assert rule.hits == 1 and values(kafka, topic) == []
+    with KafkaProducer(**kafka.client_config("kafka-python"), client_id=names.client_id()) as other:
+        kafka.when("Produce", client_id=names.client_id()).once().error("TOPIC_AUTHORIZATION_FAILED")
+        with pytest.raises(KafkaError, match=r"(?i)authoriz"):
+            other.send(topic, b"two").get(PATIENCE_S)
+    assert values(kafka, topic) == []
+
+
+def test_a_lost_answer_to_work_that_was_done(kafka: Kafka, names: Namespace) -> None:
+    """An idempotent producer repeats the batch, and the broker recognises it. Without idempotence the record is there twice."""
+    for idempotent, stored in ((True, [b"one"]), (False, [b"one", b"one"])):
+        topic = names.topic("yes" if idempotent else "no")
+        with kafka.when("Produce", topic=topic).lose_answer():
+            sender = producer(kafka, names, **{"enable.idempotence": idempotent})
+            assert send(sender, topic, b"one") == [(None, len(stored) - 1)]
+        assert values(kafka, topic) == stored
+        assert [each.outcome for each in kafka.journal.where(api="Produce", topic=topic)] == ["lost", "answered"]
+
+
+def test_a_connection_that_is_closed_in_place_of_the_work(kafka: Kafka, names: Namespace) -> None:
+    topic = names.topic()
+    rule = kafka.when("Produce", topic=topic).times(2).disconnect()
+    assert send(producer(kafka, names), topic, b"one") == [(None, 0)]
+    entries = kafka.journal.where(api="Produce", topic=topic)
+    assert [each.outcome for each in entries] == ["closed", "closed", "answered"] and rule.hits == 2
+    assert len({each.connection for each in entries}) == 3
+
+
+def test_a_connection_on_which_nothing_is_answered_any_more(kafka: Kafka, names: Namespace) -> None:
+    topic = names.topic()
+    kafka.when("Produce", topic=topic).blackhole()
+    sender = producer(kafka, names, **{"enable.idempotence": True, "socket.timeout.ms": 1000, "request.timeout.ms": 900})
+    assert send(sender, topic, b"one") == [(None, 0)], "on another connection"
+    produced = kafka.journal.where(api="Produce", topic=topic)
+    assert produced[0].outcome == "lost" and produced[-1].connection != produced[0].connection
+    assert values(kafka, topic) == [b"one"]
+
+
+@pytest.mark.parametrize("of", ["request", "answer"])
+def test_a_request_or_an_answer_that_is_held_back(kafka: Kafka, names: Namespace, of: Any) -> None:
+    topic = names.topic()
+    rule = kafka.when("Produce", topic=topic).hold(of=of)
+    sender = producer(kafka, names)
+    sent: Sent = []
+    begin(sender, topic, b"one", sent)
+    sender.poll(0)
+    rule.wait()
+    if of == "answer":
+        assert [each.value for each in kafka.consume(topic)] == [b"one"]
+    else:
+        assert values(kafka, topic) == []
+    sender.poll(0)
+    assert sent == [], "the client has no answer"
+    rule.release()
+    assert sender.flush(PATIENCE_S) == 0 and sent == [(None, 0)]
+    assert values(kafka, topic) == [b"one"]
+
+
+def test_a_delay_of_one_connection_only(kafka: Kafka, names: Namespace) -> None:
+    topic = names.topic()
+    rule = kafka.when("Produce", topic=topic, client_id=names.client_id()).delay(0.2)
+    first, other = producer(kafka, names), producer(kafka, names, **{"client.id": names.client_id("other")})
+    sent: Sent = []
+    begin(first, topic, b"one", sent)
+    first.poll(0)
+    rule.wait()
+    assert send(other, topic, b"two") == [(None, 1)]
+    assert first.flush(PATIENCE_S) == 0 and sent == [(None, 0)]
+    delayed, direct = kafka.journal.where(api="Produce", topic=topic)
+    assert (delayed.ms or 0) >= 200 and direct.errors == ()
+
+
+def test_answers_that_are_cut_sliced_and_sent_twice(kafka: Kafka, names: Namespace) -> None:
+    topic = names.topic()
+    kafka.produce(topic, *(b"%d" % number * 100 for number in range(50)))
+    group = names.group()
+    kafka.when("Fetch", topic=topic, client_id=names.client_id()).once().truncate(300)
+    kafka.when("Fetch", topic=topic, client_id=names.client_id()).on_call(2).slice(100)
+    consumer = Consumer({**kafka.client_config("confluent", group), "client.id": names.client_id(), "log_level": 0})
+    consumer.subscribe([topic])
+    found = [message.value() for message in consumer.consume(50, PATIENCE_S)]
+    consumer.close()
+    assert found == [b"%d" % number * 100 for number in range(50)]
+    outcomes = [each.outcome for each in kafka.journal.where(api="Fetch", topic=topic, client_id=names.client_id())]
+    assert outcomes[:2] == ["lost", "answered"]
+    kafka.end_rules()
+    # Twice: the second answer has the correlation id of a request that the client no longer has.
+    rule = kafka.when("Produce", topic=topic).duplicate()
+    sender = producer(kafka, names)
+    assert send(sender, topic, b"one") == [(None, 50)] and send(sender, topic, b"two") == [(None, 51)]
+    assert rule.hits == 1
+
+
+def test_metadata_with_an_error_has_the_brokers(kafka: Kafka, names: Namespace) -> None:
+    topic = names.topic()
+    rule = kafka.when("Metadata", topic=topic).times(2).error("LEADER_NOT_AVAILABLE")
+    assert send(producer(kafka, names), topic, b"one") == [(None, 0)]
+    assert rule.hits == 2
+    found = [each.errors for each in kafka.journal.where(api="Metadata", topic=topic, client_id=names.client_id())]
+    assert found[:3] == [("LEADER_NOT_AVAILABLE",)] * 2 + [()]
+
+
+def test_errors_of_groups_and_transactions(kafka: Kafka, names: Namespace) -> None:
+    topic, group, transactional_id = names.topic(), names.group(), names.client_id("id")
+    kafka.produce(topic, "one")
+    first = kafka.when("FindCoordinator", group=group).times(2).error("COORDINATOR_NOT_AVAILABLE")
+    second = kafka.when("OffsetCommit", group=group).after(first).error("REBALANCE_IN_PROGRESS")
+    consumer = Consumer({**kafka.client_config("confluent", group), "enable.auto.commit": False, "log_level": 0})
+    consumer.subscribe([topic])
+    (message,) = consumer.consume(1, PATIENCE_S)
+    with pytest.raises(KafkaException, match=r"(?i)rebalance"):
+        consumer.commit(message, asynchronous=False)
+    consumer.commit(message, asynchronous=False)
+    consumer.close()
+    assert (first.hits, second.hits) == (2, 1)
+    rule = kafka.when("InitProducerId", transactional_id=transactional_id).error("CONCURRENT_TRANSACTIONS")
+    sender = producer(kafka, names, **{"transactional.id": transactional_id})
+    sender.init_transactions(PATIENCE_S)
+    assert rule.hits == 1
+    found = kafka.journal.where(api="InitProducerId", transactional_id=transactional_id)
+    assert [each.errors for each in found] == [("CONCURRENT_TRANSACTIONS",), ()]
+
+
+def test_the_same_seed_chooses_the_same_requests(kafka: Kafka, names: Namespace) -> None:
+    chosen = []
+    for number in range(2):
+        topic = names.topic(f"topic-{number}")
+        rule = kafka.when("Produce", topic=topic).with_probability(0.4, seed=7).error("MESSAGE_TOO_LARGE")
+        sender = producer(kafka, names)
+        chosen.append([send(sender, topic, b"x")[0][0] for _ in range(20)])
+        assert 0 < rule.hits < 20
+    assert chosen[0] == chosen[1]
+
+
+def test_the_same_script_has_the_same_journal(kafka: Kafka) -> None:
+    texts = set()
+    for _ in range(20):
+        since = kafka.journal.last()
+        kafka.create_topic("script")
+        kafka.when("Produce", topic="script").on_call(2).error("NOT_LEADER_OR_FOLLOWER")
+        with KafkaProducer(**kafka.client_config("kafka-python"), client_id="script", retry_backoff_ms=1) as sender:
+            for value in (b"one", b"two"):
+                sender.send("script", value, partition=0).get(PATIENCE_S)
+        kafka.end_rules()
+        kafka.delete_topics("script")
+        texts.add(re.sub(r" v\d+ ", " ", kafka.journal.entries(since).where(api="Produce").text(times=False)))
+    (text,) = texts
+    assert text.splitlines() == [
+        "script Produce script-0: answered",
+        "script Produce script-0: answered NOT_LEADER_OR_FOLLOWER (a rule acted)",
+        "script Produce script-0: answered",
+    ]
+
+
+def test_a_rule_that_never_acts(kafka: Kafka, names: Namespace) -> None:
+    topic = names.topic()
+    message = rf"the rule Produce\(topic='{topic}'\) times\(1\): error MESSAGE_TOO_LARGE has never acted: correct what it matches"
+    with pytest.raises(UnmatchedRule, match=message), kafka.when("Produce", topic=topic).error("MESSAGE_TOO_LARGE"):
+        pass
+    with kafka.when("Produce", topic=topic).optional().error("MESSAGE_TOO_LARGE"):
+        pass
+    kafka.when("Produce", topic=topic).always().disconnect()
+    with pytest.raises(UnmatchedRule):
+        kafka.end_rules()
+    kafka.end_rules()
+    assert send(producer(kafka, names), topic, b"one") == [(None, 0)], "the rule is gone"
+    with pytest.raises(UnmatchedRule), Kafka() as other:
+        other.when("Produce").disconnect()
+
+
+def wrong(name: str, rule: Callable[[Kafka], object], problem: str) -> Any:
+    return pytest.param(rule, problem, id=name)
+
+
+@pytest.mark.parametrize(("rule", "problem"), [
+    wrong("api", lambda k: k.when("Prodce").disconnect(), r"there is no request 'Prodce' \(did you mean Produce\?\)"),
+    wrong("error", lambda k: k.when("Produce").error("NOT_LEADER"), r"there is no error 'NOT_LEADER' \(did you mean \w+\?\); use a name"),
+    wrong("topic", lambda k: k.when("Heartbeat", topic="t").disconnect(), "a rule for Heartbeat with a topic never matches"),
+    wrong("group", lambda k: k.when("Produce", group="g").disconnect(), "a rule for Produce with a group never matches"),
+    wrong("partition", lambda k: k.when("Produce", partition=1).disconnect(), "a rule for partition 1 needs a topic"),
+    wrong("times", lambda k: k.when().times(0).disconnect(), "times is 0; it must be from 1 to"),
+    wrong("probability", lambda k: k.when().with_probability(2).disconnect(), "the probability is 2.0; it must be from 0 to 1"),
+    wrong("delay", lambda k: k.when().delay(-1), "the delay is -1.0 seconds; it must be from 0"),
+    wrong("slice", lambda k: k.when().slice(0), "the size of slice is 0; it must be a number of bytes"),
+    wrong("name", lambda k: k.journal.where(topc="t") or k.journal.entries()[0].matches(topc="t"), "an entry of the journal has no 'topc'"),
+])  # fmt: skip
+def test_a_wrong_rule(kafka: Kafka, rule: Callable[[Kafka], object], problem: str) -> None:
+    with pytest.raises(KitError, match=problem) as raised:
+        rule(kafka)
+    assert "\n" not in str(raised.value)
+
+
+def request(kafka: Kafka, method: str, path: str, body: bytes | None = None, **headers: str) -> tuple[int, Any]:
+    place = kafka.control_url.removeprefix("http://")
+    connection = http.client.HTTPConnection(place, timeout=PATIENCE_S)
+    connection.request(method, path, body, {name.replace("_", "-"): value for name, value in headers.items()})
+    answer = connection.getresponse()
+    content = answer.read()
+    connection.close()
+    return answer.status, json.loads(content) if content else None
+
+
+def test_the_same_over_http(kafka: Kafka, names: Namespace) -> None:
+    topic = names.topic()
+    rule = json.dumps({"api": "Produce", "topic": topic, "action": "error", "error": "MESSAGE_TOO_LARGE"}).encode()
+    status, added = request(kafka, "POST", "/v1/rules", rule, Content_Type="application/json")
+    assert (status, added["hits"]) == (200, 0)
+    assert send(producer(kafka, names), topic, b"one")[0][0] == "MSG_SIZE_TOO_LARGE"
+    assert request(kafka, "GET", f"/v1/rules/{added['id']}")[1]["hits"] == 1
+    assert [each["id"] for each in request(kafka, "GET", "/v1/rules")[1]["rules"]] == [added["id"]]
+    entries = request(kafka, "GET", "/v1/journal?since=0")[1]["entries"]
+    assert [each["errors"] for each in entries if each["topics"] == [topic] and each["rule"]] == [["MESSAGE_TOO_LARGE"]]
+    assert request(kafka, "DELETE", f"/v1/rules/{added['id']}")[0] == 200
+    status, problem = request(kafka, "DELETE", f"/v1/rules/{added['id']}")
+    assert (status, problem["error"]) == (400, f"there is no rule {added['id']}; it may have been removed")
+    request(kafka, "POST", "/v1/rules", rule, Content_Type="application/json")
+    assert request(kafka, "POST", "/v1/reset", b"{}", Content_Type="application/json") == (200, {})
+    assert request(kafka, "GET", "/v1/rules") == (200, {"rules": []})
+
+
+def test_what_the_control_port_refuses(kafka: Kafka) -> None:
+    as_json = {"Content_Type": "application/json"}
+    assert request(kafka, "GET", "/v1", Host="attacker.example") == (403, {"error": f"the Host header must be {kafka.control_url[7:]}"})
+    assert request(kafka, "POST", "/v1/reset", b"{}", Content_Type="text/plain")[0] == 415
+    assert request(kafka, "POST", "/v1/rules", b"{", **as_json)[0] == 400
+    assert request(kafka, "POST", "/v1/rules", b"[" * 60_000, **as_json)[0] == 400
+    assert request(kafka, "POST", "/v1/rules", b"[]", **as_json) == (400, {"error": "a rule must be a JSON object"})
+    _, problem = request(kafka, "POST", "/v1/rules", b'{"atcion": "hold"}', **as_json)
+    assert problem["error"] == "a rule has no 'atcion' (did you mean action?)"
+    assert request(kafka, "POST", "/v1/rules", b'{"count": true}', **as_json)[1]["error"] == "count of a rule is True; it must be a int"
+    assert request(kafka, "GET", "/v1/journal?since=x")[0] == 400
+    assert request(kafka, "GET", "/v1/nothing")[0] == 404 and request(kafka, "GET", "/")[0] == 404
+    assert request(kafka, "POST", "/v1/rules", b" " * 70_000, **as_json)[0] == 413
+    assert request(kafka, "GET", "/v1")[0] == 200, "it serves on"
+
+
+def test_a_broker_without_control_refuses_rules(kafka: Kafka) -> None:
+    other = Kafka.connect(kafka.bootstrap_servers)
+    with pytest.raises(KitError, match="this broker has no control: rules and the journal need a broker that the test kit has started"):
+        other.when("Produce").disconnect()
+    with pytest.raises(KitError, match="this broker has no control"):
+        other.journal.entries()
+
+
+def test_waiting_clients_get_their_answers_when_a_rule_is_removed(kafka: Kafka, names: Namespace) -> None:
+    topic = names.topic()
+    rule = kafka.when("Produce", topic=topic).always().hold()
+    sent: list[Any] = []
+    threads = [threading.Thread(target=lambda: sent.append(send(producer(kafka, names), topic, b"x"))) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    rule.wait(3, PATIENCE_S)
+    rule.remove()
+    for thread in threads:
+        thread.join(PATIENCE_S)
+    assert sorted(offset for ((_, offset),) in sent) == [0, 1, 2] and rule.hits == 3
+
+
+def test_rules_and_journal_end_with_the_process() -> None:
+    with Kafka(topics={"t": 1}) as kafka:
+        kafka.when("Produce", topic="t").disconnect()
+        kafka.kill()
+        kafka.start()
+        assert kafka.produce("t", "one") == [0]
+        assert len(kafka.journal.entries()) == 0
+
+
+def test_an_answer_in_another_protocol(kafka: Kafka) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", kafka.port, timeout=PATIENCE_S)
+    connection.request("GET", "/")
+    assert connection.getresponse().status == 400, "as a broker without rules answers"
+    connection.close()

@@ -1,0 +1,60 @@
+"""What the report of a failing test has of its broker: the requests of the test's clients, and warnings of the broker."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from txbroker.testing.broker_process import log_text
+from txbroker.testing.errors import KitError
+from txbroker.testing.journal import Entries, Entry
+from txbroker.testing.kafka import Kafka
+
+LINES_MAX = 200
+_WARNING = re.compile(r"^\[[^\]]*\] (WARN|ERROR|FATAL|CRITICAL)")
+
+
+class BrokerReport:
+    """Begins with a test. `from_start`: the broker has started in this test."""
+
+    def __init__(self, kafka: Kafka, *, from_start: bool = False) -> None:
+        self.kafka = kafka
+        self._since = 0
+        self._log_start = 0
+        if from_start:
+            return
+        try:
+            self._since = kafka.journal.last()
+        except KitError:
+            return  # without control, or ended
+        if kafka.log_path is not None and kafka.log_path.exists():
+            self._log_start = kafka.log_path.stat().st_size
+
+    def sections(self, prefix: str | None) -> Iterator[tuple[str, str]]:
+        """Titles and texts. `prefix`: of the names of this test, if it has any: other tests may use the broker at the same time."""
+        try:
+            entries = self.kafka.journal.entries(self._since)
+        except KitError:
+            entries = Entries(())
+        shown = entries if prefix is None or not self.kafka.is_shared else _of_test(entries, prefix)
+        if shown:
+            left_out = f"(the first {len(shown) - LINES_MAX} are left out)\n" if len(shown) > LINES_MAX else ""
+            yield f"requests to {self.kafka.bootstrap_servers}", left_out + shown[-LINES_MAX:].text()
+        warnings = _warnings(self.kafka.log_path, self._log_start)
+        if warnings:
+            yield f"warnings of the broker {self.kafka.bootstrap_servers}", "\n".join(warnings[-LINES_MAX:])
+
+
+def _of_test(entries: Entries, prefix: str) -> Entries:
+    """The requests on connections on which a name of the test was used."""
+    connections = {entry.connection for entry in entries if _names(entry, prefix)}
+    return Entries(entry for entry in entries if entry.connection in connections)
+
+
+def _names(entry: Entry, prefix: str) -> bool:
+    return any(name.startswith(prefix) for name in (*entry.topics, *entry.groups, *entry.transactional_ids, entry.client_id or ""))
+
+
+def _warnings(path: Path | None, start: int) -> list[str]:
+    return [line for line in log_text(path, start).splitlines() if _WARNING.match(line)] if path is not None else []

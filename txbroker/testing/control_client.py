@@ -1,0 +1,49 @@
+"""Requests to the control port of a broker."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from typing import Any
+from urllib.parse import urlsplit
+
+from txbroker.testing.errors import KitError
+
+TIMEOUT_S = 30.0
+
+
+class ControlClient:
+    """`url`: as http://127.0.0.1:PORT; None for a broker without control, of which every method raises KitError."""
+
+    def __init__(self, url: str | None) -> None:
+        self.url = url
+
+    def get(self, path: str) -> Any:
+        """The answer to GET; KitError with the error of the port."""
+        return self._request("GET", path)
+
+    def post(self, path: str, body: object = None) -> Any:
+        """The answer to POST; KitError."""
+        return self._request("POST", path, {} if body is None else body)
+
+    def delete(self, path: str) -> Any:
+        """The answer to DELETE; KitError."""
+        return self._request("DELETE", path)
+
+    def _request(self, method: str, path: str, body: object = None) -> Any:
+        if self.url is None:
+            raise KitError("this broker has no control: rules and the journal need a broker that the test kit has started")
+        connection = http.client.HTTPConnection(urlsplit(self.url).netloc, timeout=TIMEOUT_S)
+        try:
+            content = None if body is None else json.dumps(body)
+            headers = {"Content-Type": "application/json", "Connection": "close"} if content else {"Connection": "close"}
+            connection.request(method, f"/v1{path}", content, headers)
+            answer = connection.getresponse()
+            found = json.loads(answer.read())
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            raise KitError(f"the broker's control port {self.url} does not answer ({error}): has the broker ended?") from None
+        finally:
+            connection.close()
+        if answer.status != http.client.OK:
+            raise KitError(found["error"])
+        return found

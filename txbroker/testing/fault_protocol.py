@@ -1,0 +1,340 @@
+"""The protocol of one connection with rules and a journal: requests go through it to the broker's own, and its answers back.
+
+Answers leave in the order of the requests, as the protocol of Kafka requires: what waits holds back what follows on the same connection.
+A request that is held back is not taken from the transport, which offers it again. Other connections go on.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from twisted.python.failure import Failure
+
+from txbroker.api.encoded.response_frame import Part, response_frame
+from txbroker.api.registry import Route
+from txbroker.api.request_context import RequestContext
+from txbroker.connection.protocol import Connection
+from txbroker.errors import BrokerError, ErrorCode, ProtocolError
+from txbroker.log.region import Region
+from txbroker.testing import traffic
+from txbroker.testing.faults import Faults
+from txbroker.testing.journal_log import OPEN, Call
+from txbroker.testing.rule_set import ActiveRule
+from txbroker.testing.settings import OWN_CLIENT_ID
+from txbroker.transport.interfaces import FrameTransport
+from txbroker.wire.codec import decode
+from txbroker.wire.headers import read_client_id, response_body_position
+from txbroker.wire.schema import Request
+
+log = logging.getLogger("txbroker.testing")
+
+_START = struct.Struct(">Ii")  # API key and version, correlation id
+_PREFIX = struct.Struct(">ii")  # size, correlation id
+_DECODED_MAX = 16 * 1024 * 1024  # bytes of an answer whose errors the journal has
+# An error in place of the whole answer would hide the brokers from a client: the broker's own answer is changed instead.
+_EDITED = frozenset({"Metadata"})
+
+
+class _Answer:
+    """The place of an answer in the order of a connection: `parts` is None until it may be sent."""
+
+    __slots__ = ("call", "parts", "route", "rule")
+
+    def __init__(self, call: Call, route: Route, rule: ActiveRule | None) -> None:
+        self.call = call
+        self.route = route
+        self.rule = rule
+        self.parts: list[Part] | None = None
+
+
+class FaultProtocol:
+    """Satisfies `FrameProtocol`. `inner`: the broker's own."""
+
+    def __init__(self, inner: Connection, faults: Faults) -> None:
+        self._inner = inner
+        self._faults = faults
+        self._number = faults.new_connection()
+        self._transport: FrameTransport
+        self._order: deque[_Answer] = deque()
+        self._ready: list[Part] = []
+        self._ready_bytes = 0
+        self._partial: list[Part] = []  # of an answer of the broker whose other parts follow
+        self._missing = 0
+        self._slices: deque[bytes] = deque()  # of an answer that is sent in pieces
+        self._offered: _Answer | None = None  # of the request that the transport offers again
+        self._blocked = False  # a request is held back
+        self._passed = False  # that request may go on
+        self._is_kafka = True
+        self._ended = False  # nothing more is taken or sent: the connection is closed, or left to hang
+
+    def makeConnection(self, transport: Any) -> None:
+        self._transport = transport
+        self._inner.makeConnection(transport)
+
+    def connectionLost(self, reason: Failure) -> None:
+        self._end("closed")
+        self._inner.connectionLost(reason)
+
+    @property
+    def full(self) -> bool:
+        """See `FrameProtocol`."""
+        return self._blocked or self._inner.full
+
+    @property
+    def in_flight(self) -> int:
+        """See `FrameProtocol`."""
+        return len(self._order) + self._inner.in_flight
+
+    @property
+    def output_bytes(self) -> int:
+        """See `FrameProtocol`."""
+        self._pull()
+        return self._ready_bytes
+
+    def take_output(self) -> Sequence[Part]:
+        """See `FrameProtocol`."""
+        self._pull()
+        taken, self._ready, self._ready_bytes = self._ready, [], 0
+        return taken
+
+    def bad_size(self, size: int, size_max: int) -> None:
+        """See `FrameProtocol`. The answer may be in another protocol: HTTP."""
+        self._is_kafka = False
+        self._inner.bad_size(size, size_max)
+
+    def input_ended(self) -> None:
+        self._inner.input_ended()
+
+    def frame_received(self, frame: memoryview, /) -> bool:
+        """See `FrameProtocol`."""
+        if self._ended:
+            return True
+        answer, request = self._offered, None
+        if answer is None:
+            try:
+                answer, request = self._begin(frame)
+            except ProtocolError:
+                return self._inner.frame_received(frame)  # which refuses it
+            if self._holds_back(answer):
+                self._offered = answer
+                return False
+        elif not self._passed:
+            return False
+        if answer.rule is not None and _is_before(answer.rule, answer.call):
+            self._offered = None
+            self._act(answer, answer.rule, request or self._decoded(frame, answer.route))
+            return True
+        if not self._inner.frame_received(frame):
+            self._offered, self._passed = answer, True
+            return False
+        self._offered, self._passed = None, False
+        return True
+
+    def _begin(self, frame: memoryview) -> tuple[_Answer, Request]:
+        """A new request: its place in the journal and in the order of answers, and the rule that acts on it. ProtocolError."""
+        key, correlation_id = _START.unpack_from(frame)
+        route = self._inner.route(key)
+        client_id, _ = read_client_id(frame, route.request_header)
+        request = self._decoded(frame, route)
+        api = route.name.partition(" ")[0]
+        about = traffic.subject(request, self._faults.ids)
+        rule = None if client_id == OWN_CLIENT_ID else self._faults.rules.choose(api, client_id, about)
+        call = self._faults.journal.begin(
+            self._faults.now_s(), self._number, api, route.api_version, correlation_id, client_id, about, 0 if rule is None else rule.number
+        )
+        answer = _Answer(call, route, rule)
+        if route.is_answered(request):
+            self._order.append(answer)
+        else:
+            call.outcome = "none"
+        return answer, request
+
+    def _decoded(self, frame: memoryview, route: Route) -> Request:
+        _, position = read_client_id(frame, route.request_header)
+        return route.decode(frame[position:])
+
+    def _holds_back(self, answer: _Answer) -> bool:
+        """Whether the request has to wait: then it goes on later."""
+        rule = answer.rule
+        if rule is None or rule.spec.action not in ("delay", "hold") or rule.spec.of != "request":
+            return False
+        self._blocked, self._passed = True, False
+        self._later(rule, self._go_on)
+        return self._blocked
+
+    def _go_on(self) -> None:
+        self._blocked, self._passed = False, True
+        if not self._ended:
+            self._transport.flush()
+
+    def _later(self, rule: ActiveRule, call: Callable[[], object]) -> None:
+        if rule.spec.action == "hold":
+            self._faults.hold(rule, call)
+        else:
+            self._faults.clock.callLater(rule.spec.seconds, call)
+
+    def _act(self, answer: _Answer, rule: ActiveRule, request: Request) -> None:
+        """What happens in place of the request."""
+        if rule.spec.action == "disconnect":
+            self._close(answer, "closed")
+        elif rule.spec.action == "blackhole":
+            self._end("lost")
+        else:
+            self._refuse(answer, ErrorCode[rule.spec.error], request)
+
+    def _refuse(self, answer: _Answer, code: ErrorCode, request: Request) -> None:
+        """Answer with an error, and leave the broker out."""
+        call, route = answer.call, answer.route
+        context = RequestContext(route.api_key, route.api_version, call.correlation_id, call.client_id, self._transport.session)
+        response = None if route.failed is None else route.failed(request, context, BrokerError(code))
+        if response is None or answer not in self._order:
+            self._close(answer, "closed")
+            return
+        traffic.set_error(response, code)
+        call.errors = traffic.errors(response)
+        parts, _ = response_frame(response, route.encode, route.response_header, call.correlation_id)
+        answer.parts = list(parts)
+        self._drain()
+        self._transport.flush()
+
+    def _close(self, answer: _Answer, outcome: str) -> None:
+        """Close the connection when what is ready has been sent."""
+        answer.call.outcome = outcome
+        self._end("closed")
+        self._transport.loseConnection()
+
+    def _end(self, outcome: str) -> None:
+        """Take and send nothing more."""
+        self._ended = True
+        for answer in self._order:
+            if answer.call.outcome == OPEN:
+                answer.call.outcome = outcome
+        self._order.clear()
+
+    def _pull(self) -> None:
+        """Take the answers that the broker has made."""
+        if not self._inner.output_bytes:
+            return
+        if not self._is_kafka:
+            self._add(list(self._inner.take_output()))
+            return
+        for part in self._inner.take_output():
+            if not len(part):  # an empty region
+                continue
+            if not self._missing:
+                size, _ = _PREFIX.unpack_from(part)  # type: ignore[arg-type]  # an answer begins with bytes
+                self._missing = size + 4
+            self._partial.append(part)
+            self._missing -= len(part)
+            if not self._missing:
+                parts, self._partial = self._partial, []
+                self._answered(parts)
+
+    def _answered(self, parts: list[Part]) -> None:
+        """One whole answer of the broker."""
+        _, correlation_id = _PREFIX.unpack_from(parts[0])  # type: ignore[arg-type]
+        answer = next((each for each in self._order if each.parts is None and each.call.correlation_id == correlation_id), None)
+        if answer is None:
+            if not self._ended:  # the answer to a request that could not be decoded
+                self._add(parts)
+            return
+        self._read_errors(answer, parts)
+        rule = answer.rule
+        action = "" if rule is None else rule.spec.action
+        if rule is None or (action in ("delay", "hold") and rule.spec.of == "request"):
+            answer.parts = parts
+        elif action in ("delay", "hold"):
+            self._later(rule, lambda: self._let_go(answer, parts))
+        else:
+            self._change(answer, rule, parts)
+        self._drain()
+
+    def _let_go(self, answer: _Answer, parts: list[Part]) -> None:
+        answer.parts = parts
+        self._drain()
+        if not self._ended:
+            self._transport.flush()
+
+    def _change(self, answer: _Answer, rule: ActiveRule, parts: list[Part]) -> None:
+        """What happens to the answer; `_drain` sends slices, and closes the connection where an answer is lost."""
+        action = rule.spec.action
+        if action == "duplicate":
+            answer.parts = [*parts, *parts]
+        elif action == "error":
+            answer.parts = self._edited(answer, rule, parts)
+        elif action == "lose_answer":
+            answer.parts = []
+        else:
+            answer.parts = [_joined(parts)[: rule.spec.size]] if action == "truncate" else parts
+
+    def _edited(self, answer: _Answer, rule: ActiveRule, parts: list[Part]) -> list[Part]:
+        """The broker's own answer with the error in the place of the rule's topic, or of all."""
+        call, route = answer.call, answer.route
+        frame = memoryview(_joined(parts))[4:]
+        response: Any = decode(route.response, route.api_version, frame[response_body_position(frame, route.response_header) :])
+        for topic in response.topics:
+            if rule.spec.topic in ("", topic.name):
+                topic.error_code, topic.partitions = ErrorCode[rule.spec.error], []
+        call.errors = traffic.errors(response)
+        return response_frame(response, route.encode, route.response_header, call.correlation_id)[0]
+
+    def _drain(self) -> None:
+        """Send what may be sent, in order."""
+        while self._order and not self._slices and (parts := self._order[0].parts) is not None:
+            answer = self._order.popleft()
+            call = answer.call
+            call.bytes = sum(map(len, parts))
+            call.answered_s = self._faults.now_s()
+            call.outcome = "answered"
+            spec = None if answer.rule is None else answer.rule.spec
+            if spec is not None and spec.action == "slice":
+                whole = _joined(parts)
+                self._slices.extend(whole[at : at + spec.size] for at in range(0, len(whole), spec.size))
+                self._send_slice()
+                return
+            self._add(parts)
+            if spec is not None and spec.action in ("lose_answer", "truncate"):
+                self._close(answer, "lost")
+
+    def _send_slice(self) -> None:
+        """Send the next piece of an answer, each in a turn of its own."""
+        if self._ended:
+            return
+        self._add([self._slices.popleft()])
+        self._transport.flush()
+        if self._slices:
+            self._faults.clock.callLater(0, self._send_slice)
+        else:
+            self._drain()
+
+    def _add(self, parts: list[Part]) -> None:
+        self._ready += parts
+        self._ready_bytes += sum(map(len, parts))
+
+    def _read_errors(self, answer: _Answer, parts: list[Part]) -> None:
+        """The errors of an answer, and the ids of topics that it has."""
+        route = answer.route
+        if sum(map(len, parts)) > _DECODED_MAX:
+            return
+        frame = memoryview(_joined(parts))[4:]
+        try:
+            response = decode(route.response, route.api_version, frame[response_body_position(frame, route.response_header) :])
+        except ProtocolError as error:
+            log.warning("an answer to %s cannot be read for the journal: %s", route.name, error)
+            return
+        self._faults.ids.learn(response)
+        answer.call.errors = traffic.errors(response)
+
+
+def _is_before(rule: ActiveRule, call: Call) -> bool:
+    """Whether the rule acts in place of the request."""
+    action = rule.spec.action
+    return action in ("disconnect", "blackhole") or (action == "error" and call.api not in _EDITED)
+
+
+def _joined(parts: Sequence[Part]) -> bytes:
+    return b"".join(part.read() if isinstance(part, Region) else part for part in parts)

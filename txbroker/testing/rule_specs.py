@@ -1,0 +1,119 @@
+"""The form of a rule, as JSON has it, and its checks."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from txbroker.errors import ErrorCode
+from txbroker.testing.errors import KitError
+from txbroker.testing.traffic import has_field, request_classes
+
+ACTIONS = ("error", "delay", "hold", "disconnect", "lose_answer", "blackhole", "duplicate", "truncate", "slice")
+TRIGGERS = ("times", "on_call", "always", "probability")
+NAME_LENGTH_MAX = 1000
+COUNT_MAX = 1_000_000
+DELAY_S_MAX = 3600.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class RuleSpec:
+    """A rule: which requests it matches, which of these it acts on, and what it does.
+
+    An empty matcher matches every request. `count`: of `times` and `on_call`. `size`: bytes, of `truncate` and `slice`. `after`: the number
+    of a rule that must have acted before. `of`: whether `delay` and `hold` hold back the request or the answer.
+    """
+
+    api: str = ""
+    topic: str = ""
+    partition: int = -1
+    group: str = ""
+    client_id: str = ""
+    transactional_id: str = ""
+    trigger: str = "times"
+    count: int = 1
+    probability: float = 1.0
+    seed: int = 0
+    after: int = 0
+    action: str = ""
+    error: str = ""
+    seconds: float = 0.0
+    size: int = 0
+    of: str = "answer"
+    optional: bool = False
+
+    @property
+    def is_scoped(self) -> bool:
+        """Whether it names what belongs to one test."""
+        return bool(self.topic or self.group or self.client_id or self.transactional_id)
+
+    def shown(self) -> str:
+        """The rule in one line, for errors."""
+        named = ("topic", "partition", "group", "client_id", "transactional_id")
+        matchers = [f"{name}={getattr(self, name)!r}" for name in named if getattr(self, name) not in ("", -1)]
+        numbers = {"times": self.count, "on_call": self.count, "probability": self.probability}
+        trigger = f"{self.trigger}({numbers[self.trigger]})" if self.trigger in numbers else self.trigger
+        return f"{self.api or 'any request'}({', '.join(matchers)}) {trigger}: {self.action} {self.error}".strip()
+
+
+def parse_rule(given: Any) -> RuleSpec:
+    """A rule from JSON; KitError with what is wrong."""
+    if not isinstance(given, Mapping):
+        raise KitError("a rule must be a JSON object")
+    types = {field.name: type(field.default) for field in fields(RuleSpec)}
+    for name, value in given.items():
+        if name not in types:
+            raise KitError(f"a rule has no {name!r}{_suggestion(name, types)}")
+        allowed = (int, float) if types[name] is float else (types[name],)
+        if not isinstance(value, allowed) or (isinstance(value, bool) and types[name] is not bool):
+            raise KitError(f"{name} of a rule is {value!r}; it must be a {types[name].__name__}")
+        if isinstance(value, str) and len(value) > NAME_LENGTH_MAX:
+            raise KitError(f"{name} of a rule has more than {NAME_LENGTH_MAX} characters")
+    spec = RuleSpec(**given)
+    _check(spec)
+    return spec
+
+
+def _check(spec: RuleSpec) -> None:
+    _one_of("action", spec.action, ACTIONS)
+    _one_of("trigger", spec.trigger, TRIGGERS)
+    _one_of("of", spec.of, ("request", "answer"))
+    if spec.action == "error" and spec.error not in ErrorCode.__members__:
+        suggestion = _suggestion(spec.error, ErrorCode.__members__)
+        raise KitError(f"there is no error {spec.error!r}{suggestion}; use a name of Kafka's class Errors")
+    if spec.action in ("truncate", "slice") and not (1 if spec.action == "slice" else 0) <= spec.size <= COUNT_MAX:
+        raise KitError(f"the size of {spec.action} is {spec.size}; it must be a number of bytes")
+    if not (math.isfinite(spec.seconds) and 0 <= spec.seconds <= DELAY_S_MAX):
+        raise KitError(f"the delay is {spec.seconds} seconds; it must be from 0 to {DELAY_S_MAX:g}")
+    if not 1 <= spec.count <= COUNT_MAX:
+        raise KitError(f"{spec.trigger} is {spec.count}; it must be from 1 to {COUNT_MAX}")
+    if not 0 <= spec.probability <= 1:
+        raise KitError(f"the probability is {spec.probability}; it must be from 0 to 1")
+    if spec.partition >= 0 and not spec.topic:
+        raise KitError(f"a rule for partition {spec.partition} needs a topic")
+    _check_api(spec)
+
+
+def _check_api(spec: RuleSpec) -> None:
+    """A rule that can never match is an error."""
+    if not spec.api:
+        return
+    known = request_classes()
+    if spec.api not in known:
+        raise KitError(f"there is no request {spec.api!r}{_suggestion(spec.api, known)}; use a name of Kafka's protocol guide")
+    for matcher in ("topic", "group", "transactional_id"):
+        if getattr(spec, matcher) and not has_field(known[spec.api], matcher):
+            raise KitError(f"a rule for {spec.api} with a {matcher} never matches: the request has none; remove the {matcher}")
+
+
+def _one_of(name: str, value: str, allowed: Iterable[str]) -> None:
+    if value not in allowed:
+        raise KitError(f"the {name} of a rule is {value!r}; it must be one of {', '.join(allowed)}")
+
+
+def _suggestion(name: str, known: Iterable[str]) -> str:
+    found = difflib.get_close_matches(name, list(known), 1)
+    return f" (did you mean {found[0]}?)" if found else ""

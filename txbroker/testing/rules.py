@@ -1,0 +1,186 @@
+"""Rules for faults, as a test states them: `kafka.when("Produce", topic=t).on_call(2).error("NOT_LEADER_OR_FOLLOWER")`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from types import TracebackType
+from typing import Literal, Self
+
+from txbroker.errors import ErrorCode
+from txbroker.testing.control_client import ControlClient
+from txbroker.testing.errors import KitError
+from txbroker.testing.rule_specs import RuleSpec
+
+LOOK_S = 0.01
+What = Literal["request", "answer"]
+
+
+class UnmatchedRule(AssertionError):
+    """A rule of a test never acted, so the test does not show what it is for."""
+
+
+class When:
+    """Which requests a rule is about, and on which of these it acts; the methods that name an action add the rule to the broker.
+
+    Without a trigger the rule acts on the first matching request only, as with `once`.
+    """
+
+    def __init__(self, spec: RuleSpec, add: Callable[[RuleSpec], Rule]) -> None:
+        self._spec = spec
+        self._add = add
+
+    def once(self) -> When:
+        """Act on the first matching request."""
+        return self.times(1)
+
+    def times(self, count: int) -> When:
+        """Act on the first `count` matching requests."""
+        return self._with(trigger="times", count=count)
+
+    def on_call(self, number: int) -> When:
+        """Act on the matching request with this number, from 1 on."""
+        return self._with(trigger="on_call", count=number)
+
+    def always(self) -> When:
+        """Act on all matching requests."""
+        return self._with(trigger="always")
+
+    def with_probability(self, probability: float, seed: int = 0) -> When:
+        """Act on a matching request with this probability. The same seed chooses the same ones of the same requests."""
+        return self._with(trigger="probability", probability=float(probability), seed=seed)
+
+    def after(self, other: Rule) -> When:
+        """Match only requests after the first one on which the other rule has acted."""
+        return self._with(after=other.number)
+
+    def optional(self) -> When:
+        """It is no error if the rule never acts."""
+        return self._with(optional=True)
+
+    def error(self, code: ErrorCode | str) -> Rule:
+        """Answer with this error, by its name in Kafka, in place of the work: for all partitions, or groups, of the request.
+
+        Metadata has the brokers nevertheless, and the error for the topic of the rule.
+        """
+        return self._act("error", error=code.name if isinstance(code, ErrorCode) else code)
+
+    def delay(self, seconds: float, *, of: What = "answer") -> Rule:
+        """Hold back the answer, or the request before the broker gets it, for so long."""
+        return self._act("delay", seconds=float(seconds), of=of)
+
+    def hold(self, *, of: What = "request") -> Rule:
+        """Hold back the request before the broker gets it, or the answer, until `Rule.release`."""
+        return self._act("hold", of=of)
+
+    def disconnect(self) -> Rule:
+        """Close the connection in place of the work."""
+        return self._act("disconnect")
+
+    def lose_answer(self) -> Rule:
+        """Do the work, and close the connection in place of the answer."""
+        return self._act("lose_answer")
+
+    def blackhole(self) -> Rule:
+        """From this request on the connection stays open, and nothing on it is handled or answered."""
+        return self._act("blackhole")
+
+    def duplicate(self) -> Rule:
+        """Send the answer twice."""
+        return self._act("duplicate")
+
+    def truncate(self, to: int) -> Rule:
+        """Send the first `to` bytes of the answer, its size first, and close the connection."""
+        return self._act("truncate", size=to)
+
+    def slice(self, size: int) -> Rule:
+        """Send the answer in pieces of `size` bytes."""
+        return self._act("slice", size=size)
+
+    def _with(self, **changes: object) -> When:
+        return When(replace(self._spec, **changes), self._add)  # type: ignore[arg-type]  # the methods above have the types
+
+    def _act(self, action: str, **details: object) -> Rule:
+        return self._add(replace(self._spec, action=action, **details))  # type: ignore[arg-type]
+
+
+class Rule:
+    """A rule of a broker. In a with statement it is removed at the end, and UnmatchedRule is raised if it has never acted."""
+
+    def __init__(self, control: ControlClient, spec: RuleSpec, number: int, removed: Callable[[Rule], None]) -> None:
+        self.number = number
+        self._control = control
+        self._spec = spec
+        self._removed = removed
+        self._last_hits: int | None = None  # once it is removed
+
+    @property
+    def hits(self) -> int:
+        """On how many requests it has acted."""
+        return int(self._control.get(f"/rules/{self.number}")["hits"]) if self._last_hits is None else self._last_hits
+
+    def wait(self, count: int = 1, timeout_s: float = 10.0) -> None:
+        """Return when the rule has acted on `count` requests; KitError if it has not after `timeout_s`."""
+        deadline_s = time.monotonic() + timeout_s
+        while (hits := self.hits) < count:
+            if time.monotonic() > deadline_s:
+                raise KitError(f"the rule {self} has acted on {hits} of {count} requests after {timeout_s:g} s")
+            time.sleep(LOOK_S)
+
+    def release(self) -> None:
+        """Let go on what the rule holds back, and hold nothing any more."""
+        self._control.post(f"/rules/{self.number}/release")
+
+    def remove(self) -> None:
+        """Remove the rule, and let go on what it holds back. The second time it does nothing."""
+        if self._last_hits is None:
+            self._last_hits = int(self._control.delete(f"/rules/{self.number}")["hits"])
+            self._removed(self)
+
+    def check(self) -> None:
+        """UnmatchedRule if it has never acted and is not optional."""
+        if not self._spec.optional and not self.hits:
+            raise UnmatchedRule(f"the rule {self} has never acted: correct what it matches, or add .optional()")
+
+    def __str__(self) -> str:
+        return self._spec.shown()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.remove()
+        if kind is None:
+            self.check()
+
+
+class Rules:
+    """The rules that this process has added to a broker. `must_be_scoped`: the broker has clients of other processes of the test run."""
+
+    def __init__(self, control: ControlClient, *, must_be_scoped: bool) -> None:
+        self._control = control
+        self._must_be_scoped = must_be_scoped
+        self._own: dict[int, Rule] = {}
+
+    def add(self, spec: RuleSpec) -> Rule:
+        """Add a rule; KitError."""
+        if self._must_be_scoped and not spec.is_scoped:
+            problem = "the processes of pytest-xdist share this broker, and the rule would act on the clients of other tests"
+            advice = "name a topic, group, client_id or transactional_id, or use txbroker_factory or --txbroker-per-worker"
+            raise KitError(f"{problem}: {advice}")
+        number = int(self._control.post("/rules", asdict(spec))["id"])
+        rule = self._own[number] = Rule(self._control, spec, number, self._forget)
+        return rule
+
+    def end(self, *, check: bool) -> None:
+        """Remove all of them; with `check` UnmatchedRule if one of them has never acted."""
+        rules = list(self._own.values())
+        for rule in rules:
+            rule.remove()
+        if check:
+            for rule in rules:
+                rule.check()
+
+    def _forget(self, rule: Rule) -> None:
+        self._own.pop(rule.number, None)
