@@ -50,6 +50,23 @@ def test_acls_replace_those_in_zookeeper() -> None:
     assert kept.obsolete == [] and not [path for path in kept.nodes if "acl" in path], "the broker never had an authorizer"
 
 
+def test_tokens_replace_those_in_zookeeper() -> None:
+    tokens = {"/delegation_token/tokens/a": b"1", "/delegation_token/tokens/b": b"2"}
+    made = plan(replace(cluster(orders=topic(ALONE, ALONE)), tokens=tokens), logs("orders-0", "orders-1"))
+    assert "2 delegation tokens can be used once the broker has the delegation.token.secret.key of Kafka's brokers" in made.notes
+    tree = {op.path: op.data for op in made.operations()}
+    del tree["/delegation_token/tokens/b"]
+    there = replace(EMPTY, tokens={**tokens, "/delegation_token/tokens/old": b"3"})
+    back = exported(tree, there)
+    assert {path: data for path, data in back.nodes.items() if path.startswith("/delegation_token") and data} == {
+        "/delegation_token/tokens/a": b"1"
+    }
+    assert list(back.nodes).index("/delegation_token/tokens") < list(back.nodes).index("/delegation_token/tokens/a")
+    assert back.obsolete == ["/delegation_token/tokens/b", "/delegation_token/tokens/old"], "what was removed here is removed there"
+    kept = exported(imported(), there)
+    assert kept.obsolete == [] and not [path for path in kept.nodes if "token" in path], "the broker never had tokens"
+
+
 def with_acls(acls: dict[str, bytes]) -> list[Create]:
     """What an import of a cluster with ACLs creates."""
     made = plan(replace(cluster(orders=topic(ALONE, ALONE)), acls=acls), logs("orders-0", "orders-1"))

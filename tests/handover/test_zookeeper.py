@@ -43,6 +43,7 @@ NODES = {
     "/config/users/bob/clients/app": '{"version":1,"config":{"consumer_byte_rate":"1048576"}}',
     "/config/clients/app": '{"version":1,"config":{"request_percentage":"50.0"}}',
     "/kafka-acl/Topic/s-txn": '{"acls":[{"principal":"User:alice","permissionType":"Allow","host":"*","operation":"Read"}],"version":1}',
+    "/delegation_token/tokens/an-id": '{"tokenId":"an-id","owner":"User%3Aalice","version":3}',
     "/kafka-acl-extended/prefixed/Group/pre": '{"acls":[],"version":1}',
     "/latest_producer_id_block": '{"version":1,"broker":2,"block_start":"5000","block_end":"5999"}',
 }  # fmt: skip
@@ -96,10 +97,12 @@ def test_everything_is_imported_or_reported(zookeeper: ZooKeeperProcess, chroot:
         "not in sync for 1 partition",
         "1 topic (gone) marked for deletion",
         "the log of 1 partition (gone-0)",
+        "listener.name.x.ssl.keystore.password of broker 1 is not imported, so that the listener uses what the file of the broker has: ",
     ):
         assert said in concerns
     for said in ("segment.bytes of topic s-txn", "SCRAM credentials of 4 entities (", "does not know 7 topics",
-                 "ssl.keystore.password of broker 1", "the ACLs of 2 resources count once the broker has the authorizer.class.name"):
+                 "the ACLs of 2 resources count once the broker has the authorizer.class.name",
+                 "1 delegation token can be used once"):
         assert said in notes
     assert "very-hidden" not in json.dumps(found) + complaint
 
@@ -108,8 +111,8 @@ def test_everything_is_imported_or_reported(zookeeper: ZooKeeperProcess, chroot:
     states = [decode_state(tree[f"/brokers/topics/s-txn/partitions/{number}/state"], 0) for number in (0, 1)]
     assert [(state.leader, state.isr, state.leader_epoch) for state in states] == [(1, (1,), 8), (1, (1,), 4)]
     assert {state.controller_epoch for state in states} == {12}
-    copied = [path for path in NODES if path.startswith(("/kafka-acl", "/config/users/", "/config/clients/"))]
-    assert len(copied) == 6 and {path: tree[path] for path in copied} == {path: NODES[path].encode() for path in copied}
+    copied = [path for path in NODES if path.startswith(("/kafka-acl", "/config/users/", "/config/clients/", "/delegation_token/"))]
+    assert len(copied) == 7 and {path: tree[path] for path in copied} == {path: NODES[path].encode() for path in copied}
 
 
 def test_a_registered_broker_must_be_stopped_first(zookeeper: ZooKeeperProcess, client: Any, chroot: str, directory: Path) -> None:

@@ -22,6 +22,7 @@ ISR_CHANGES = "/isr_change_notification"
 LOG_DIR_EVENTS = "/log_dir_event_notification"
 LOG_DIR_EVENT_PREFIX = f"{LOG_DIR_EVENTS}/log_dir_event_"
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
+TOKENS = "/delegation_token/tokens"  # delegation tokens, each by its id
 ACL_ROOTS = ("/kafka-acl", "/kafka-acl-extended/prefixed")  # of literal patterns, and of prefixes; below are types, below these names
 # Of txbroker: Kafka and its tools do not know them.
 REFUSALS = "/txbroker_refused_connections"

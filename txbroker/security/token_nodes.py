@@ -14,8 +14,8 @@ from urllib.parse import unquote_plus
 
 from txbroker.client_quotas.entities import sanitized
 from txbroker.cluster.node_data import MalformedNode, to_json
+from txbroker.cluster.node_paths import TOKENS
 
-TOKENS = "/delegation_token/tokens"
 TOKEN_CHANGES = "/delegation_token/token_changes"
 TOKEN_CHANGE_NAME = "token_change_"
 STRUCTURE = ("/delegation_token", TOKENS, TOKEN_CHANGES)  # parents before children

@@ -13,6 +13,7 @@ from twisted.internet.defer import Deferred
 
 from txbroker.clock import Clock
 from txbroker.cluster.node_data import MalformedNode
+from txbroker.cluster.node_paths import TOKENS
 from txbroker.cluster.tree.interface import BadVersion, Create, Delete, NodeExists, NoNode, Op, Refused, Set, Tree
 from txbroker.cluster.tree.operations import for_admin, read_all, repeated, written
 from txbroker.errors import BrokerError, ErrorCode
@@ -21,7 +22,6 @@ from txbroker.security.token_nodes import (
     STRUCTURE,
     TOKEN_CHANGE_NAME,
     TOKEN_CHANGES,
-    TOKENS,
     Token,
     decode_token,
     decode_token_change,

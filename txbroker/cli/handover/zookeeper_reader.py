@@ -20,11 +20,10 @@ from txbroker.cluster.node_data import (
 from txbroker.cluster.node_paths import Entity
 from txbroker.cluster.zookeeper_migration.kafka_metadata import ForeignCluster, ForeignPartition, ForeignTopic, counted
 from txbroker.console.failures import CommandFailed
-from txbroker.names import TopicPartition, amount
+from txbroker.names import TopicPartition
 
 _MIGRATION = "/migration"
 _REASSIGNMENT = "/admin/reassign_partitions"
-_TOKENS = "/delegation_token/tokens"
 
 
 def read_cluster(zookeeper: ZooKeeper, broker_id: int, on_progress: OnProgress, *, may_be_empty: bool = False) -> ForeignCluster:
@@ -54,6 +53,7 @@ def _read(zookeeper: ZooKeeper, broker_id: int, on_progress: OnProgress) -> Fore
         alive=frozenset(int(name) for name in zookeeper.children(node_paths.BROKER_IDS) if name.isdecimal()),
         acls=_acls(zookeeper, on_progress),
         clients=_clients(zookeeper, on_progress),
+        tokens=_tokens(zookeeper, on_progress),
         notes=tuple(_notes(zookeeper, assignments)),
         concerns=tuple(_concerns(zookeeper)),
     )
@@ -107,10 +107,12 @@ def _clients(zookeeper: ZooKeeper, on_progress: OnProgress) -> dict[str, bytes |
     return dict(zookeeper.get_all(paths, on_progress))
 
 
+def _tokens(zookeeper: ZooKeeper, on_progress: OnProgress) -> dict[str, bytes | None]:
+    """The nodes with delegation tokens."""
+    return dict(zookeeper.get_all([f"{node_paths.TOKENS}/{name}" for name in zookeeper.children(node_paths.TOKENS)], on_progress))
+
+
 def _notes(zookeeper: ZooKeeper, assignments: dict[str, TopicAssignment]) -> Iterator[str]:
-    tokens = zookeeper.children(_TOKENS)
-    if tokens:
-        yield f"{amount(len(tokens), 'delegation token')} cannot be imported: their clients must create new ones"
     consumers = [name for name in zookeeper.children("/consumers") if zookeeper.children(f"/consumers/{name}/offsets")]
     if consumers:
         yield f"offsets that {counted(consumers, 'group')} of old consumers committed to ZooKeeper are not imported"

@@ -80,6 +80,7 @@ def plan_export(tree: Nodes, found: FoundLogs, target: ForeignCluster) -> Export
     _delete_topics(plan, found, target)
     _add_acls(plan, tree, target)
     _add_clients(plan, tree, target)
+    _add_tokens(plan, tree, target)
     replicated = [
         f"{name}-{number}"
         for name, topic in target.topics.items()
@@ -163,6 +164,16 @@ def _add_acls(plan: ExportPlan, tree: Nodes, target: ForeignCluster) -> None:
     plan.nodes |= {parent: None for path in found for parent in parents_of(path)}
     plan.nodes |= found
     plan.obsolete += sorted(target.acls.keys() - found.keys())
+
+
+def _add_tokens(plan: ExportPlan, tree: Nodes, target: ForeignCluster) -> None:
+    """Those of this broker replace those in ZooKeeper, if it ever had any: one that was removed here must not be used there."""
+    if node_paths.TOKENS not in tree:
+        return
+    found = {f"{node_paths.TOKENS}/{name}": data for name, data in data_of(tree, node_paths.TOKENS).items()}
+    plan.nodes |= {parent: None for path in found for parent in parents_of(path)}
+    plan.nodes |= found
+    plan.obsolete += sorted(target.tokens.keys() - found.keys())
 
 
 def _add_clients(plan: ExportPlan, tree: Nodes, target: ForeignCluster) -> None:

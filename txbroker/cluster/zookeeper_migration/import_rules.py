@@ -19,6 +19,7 @@ from txbroker.cluster.zookeeper_migration.kafka_metadata import (
     FoundLogs,
     counted,
 )
+from txbroker.config.listener_keys import LISTENER_PREFIX
 from txbroker.errors import BrokerError
 from txbroker.names import INTERNAL_TOPICS, NULL_TOPIC_ID, TopicPartition, amount, check_topic_name, id_to_text
 
@@ -45,7 +46,7 @@ def plan_import(cluster: ForeignCluster, found: FoundLogs, configs: Mapping[str,
         broker_id=broker_id,
         controller_epoch=cluster.controller_epoch,
         producer_ids=cluster.producer_ids,
-        copied={**cluster.acls, **cluster.clients},
+        copied={**cluster.acls, **cluster.clients, **cluster.tokens},
         notes=list(cluster.notes),
         concerns=list(cluster.concerns),
         refusals=list(_identity_problems(cluster, found)),
@@ -104,6 +105,9 @@ def _notes(cluster: ForeignCluster, found: FoundLogs, elsewhere: list[str]) -> I
         yield "the directories have no cluster id, as those of Apache Kafka before 2.4: the cluster gets a new one, or that of --cluster-id"
     if cluster.acls:
         yield f"the ACLs of {amount(len(cluster.acls), 'resource')} count once the broker has the authorizer.class.name of Kafka's brokers"
+    if cluster.tokens:
+        count = amount(len(cluster.tokens), "delegation token")
+        yield f"{count} can be used once the broker has the delegation.token.secret.key of Kafka's brokers"
     if cluster.clients:
         yield f"quotas and SCRAM credentials of {counted(list(map(_entity, cluster.clients)), 'entity')} are imported as they are"
     opened = sum(log.open_transactions for log in found.logs.values())
@@ -145,7 +149,11 @@ def _epoch(partition: ForeignPartition, log: FoundLog | None, margin: int) -> in
 
 
 def _usable(plan: ImportPlan, configs: Configs, problems: Mapping[str, str], whose: str) -> dict[str, str]:
-    plan.notes += [f"{key} {whose} is not imported: {why}" for key, why in sorted(problems.items())]
+    for key, why in sorted(problems.items()):
+        if key.startswith(LISTENER_PREFIX):  # what protects a listener
+            plan.concerns.append(f"{key} {whose} is not imported, so that the listener uses what the file of the broker has: {why}")
+        else:
+            plan.notes.append(f"{key} {whose} is not imported: {why}")
     return {key: value for key, value in configs.items() if key not in problems}
 
 

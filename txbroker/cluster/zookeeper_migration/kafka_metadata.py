@@ -57,8 +57,8 @@ class ForeignCluster:
     """The part of a cluster's metadata that one broker can import.
 
     `source`: a name for messages. `notes`: what cannot be imported. `concerns`: what the operator has to accept.
-    `alive`: running brokers. `acls`: the nodes with ACLs, by path; `clients`: those with quotas and SCRAM credentials. `epoch_margin`:
-    by how much leader epochs may exceed the known ones.
+    `alive`: running brokers. `acls`: the nodes with ACLs, by path; `clients`: those with quotas and SCRAM credentials; `tokens`: those
+    with delegation tokens. `epoch_margin`: by how much leader epochs may exceed the known ones.
     """
 
     source: str
@@ -72,6 +72,7 @@ class ForeignCluster:
     alive: frozenset[int] = frozenset()
     acls: Mapping[str, bytes | None] = field(default_factory=dict)
     clients: Mapping[str, bytes | None] = field(default_factory=dict)
+    tokens: Mapping[str, bytes | None] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     concerns: tuple[str, ...] = ()
     epoch_margin: int = 0
