@@ -65,6 +65,7 @@ SHORT = {
     # The test kit.
     "testing/test_kafka.py::test_records_are_read_as_they_were_written": "a broker for tests",
     "testing/test_rules.py::test_an_error_in_place_of_the_work": "a rule for faults",
+    "testing/test_server_command.py::test_a_test_process_that_keeps_a_pipe_to_it": "the command `test-server`",
     "testing/test_plugin.py::test_a_test_with_two_clients_in_a_group": "the plugin of pytest",
     "testing/test_plugin.py::test_the_plugin_imports_nothing_and_starts_nothing_by_itself": "what every run of pytest imports",
     # Random histories of whole systems.
@@ -103,6 +104,7 @@ EXTENDED = {
     "simulation/test_stored_plans.py": "tests the simulation, by a seed for each deliberate bug",
     "spark/test_standalone.py": "starts clusters of Spark",
     "testing/test_plugin.py": "runs pytest in processes of its own",
+    "testing/test_server_command.py": "starts several commands",
     "tls/test_stores.py::test_a_store_of_each_type_serves_a_listener_and_a_client[ec-jks]": "starts JVMs, as for rsa",
     "tls/test_stores.py::test_a_store_of_each_type_serves_a_listener_and_a_client[ec-pkcs12]": "starts JVMs, as for rsa",
     "tls/test_stores.py::test_a_store_of_each_type_serves_a_listener_and_a_client[ec-pkcs12 as jks, as in Java]": "starts JVMs, as for rsa",

@@ -65,7 +65,7 @@ def test_only_committed_records_are_read(kafka: Kafka) -> None:
             producer.flush(PATIENCE_S)
             assert value not in [each.value for each in kafka.records(topic)], "the transaction is open"
             end(PATIENCE_S)
-        assert [each.value for each in kafka.consume(topic)] == [b"committed"]
+        assert [each.value for each in kafka.consume(topic, timeout_s=PATIENCE_S)] == [b"committed"]
 
 
 def read_by_confluent(kafka: Kafka, topic: str, group: str) -> list[Any]:

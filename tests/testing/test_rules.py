@@ -129,9 +129,9 @@ def test_a_request_or_an_answer_that_is_held_back(kafka: Kafka, names: Namespace
     sent: Sent = []
     begin(sender, topic, b"one", sent)
     sender.poll(0)
-    rule.wait()
+    rule.wait(timeout_s=PATIENCE_S)
     if of == "answer":
-        assert [each.value for each in kafka.consume(topic)] == [b"one"]
+        assert [each.value for each in kafka.consume(topic, timeout_s=PATIENCE_S)] == [b"one"]
     else:
         assert values(kafka, topic) == []
     sender.poll(0)
@@ -148,7 +148,7 @@ def test_a_delay_of_one_connection_only(kafka: Kafka, names: Namespace) -> None:
     sent: Sent = []
     begin(first, topic, b"one", sent)
     first.poll(0)
-    rule.wait()
+    rule.wait(timeout_s=PATIENCE_S)
     assert send(other, topic, b"two") == [(None, 1)]
     assert first.flush(PATIENCE_S) == 0 and sent == [(None, 0)]
     delayed, direct = kafka.journal.where(api="Produce", topic=topic)

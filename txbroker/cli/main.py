@@ -64,6 +64,7 @@ COMMANDS = {
     "audit": "audit.keys_command",
     "mirror": "mirror.mirror_command",
     "spark": "spark.spark_command",
+    "test-server": "server_for_tests",
     "completion": "completion",
 }
 # Flags that Kafka removed from its tools, and their replacements.

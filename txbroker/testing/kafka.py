@@ -134,7 +134,7 @@ class Kafka:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         try:
-            if self._process is not None and self._process.running:
+            if self.running:
                 self.end_rules(check=kind is None)
         finally:
             self.close()
@@ -157,6 +157,15 @@ class Kafka:
         if self._process is None:
             raise KitError("there is no process: the broker was not started here")
         return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        """Whether the process of the broker runs; False if it was not started here."""
+        return self._process is not None and self._process.running
+
+    def log_tail(self) -> str:
+        """The end of the broker's log; empty if it was not started here."""
+        return "" if self._process is None else self._process.log_tail()
 
     @property
     def log_path(self) -> Path | None:
