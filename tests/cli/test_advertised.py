@@ -18,7 +18,7 @@ from txbroker.cli.main import COMMANDS
 
 UNRESOLVABLE = "kafka.invalid:9092"
 # Commands that contact no broker, and those of Spark, which start a JVM first: their client is the one of `audit keys`.
-WITHOUT_BROKER = {"run", "config", "secure", "dump-log", "log", "import", "export", "completion", "spark"}
+WITHOUT_BROKER = {"run", "test-server", "config", "secure", "dump-log", "log", "import", "export", "completion", "spark"}
 ARGUMENTS = {
     "topics": [["--list"], ["--describe"], ["--create", "--topic", "t"]],
     "configs": [["--describe", "--topic", "t"], ["--alter", "--topic", "t", "--add-config", "retention.ms=1"]],
