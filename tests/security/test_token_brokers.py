@@ -221,17 +221,21 @@ def test_kafkas_tool_and_console_clients(secured: Server, tmp_path: Path, name: 
 def test_kafkas_tools_let_a_user_make_tokens_of_another(secured: Server, tmp_path: Path) -> None:
     """KIP-373: rights on users, and the owner of a token."""
     bob = properties_file(tmp_path / "bob", client_properties("SCRAM-SHA-512", "bob", PASSWORDS["bob"]))
-    create = ("kafka-delegation-tokens", "--bootstrap-server", address(secured), "--command-config", bob, "--create",
+    create = ("kafka-delegation-tokens", "--bootstrap-server", address(secured), "--command-config", str(bob), "--create",
               "--max-life-time-period", "-1", "--owner-principal", "User:alice")  # fmt: skip
     with pytest.raises(java.ToolFailed, match="DelegationTokenAuthorizationException"):
         java.run(*create)
     acls = ("kafka-acls", "--bootstrap-server", secured.address)
     right = ("--user-principal", "User:alice", "--operation", "CreateTokens")
     java.run(*acls, "--add", *right, "--allow-principal", "User:bob")
-    listed = until(lambda: java.run(*acls, "--list", "--user-principal", "User:alice"), "the rule is listed")
-    assert "resourceType=USER, name=User:alice" in listed
-    assert "(principal=User:bob, host=*, operation=CREATE_TOKENS, permissionType=ALLOW)" in listed
-    made = until(lambda: made_by(create), "bob may make tokens of alice")
+    entry = "(principal=User:bob, host=*, operation=CREATE_TOKENS, permissionType=ALLOW)"
+
+    def listed() -> bool:
+        found = java.run(*acls, "--list", "--user-principal", "User:alice")
+        return "resourceType=USER, name=User:alice" in found and entry in found
+
+    until(listed, "the rule is listed")
+    made = str(until(lambda: made_by(create), "bob may make tokens of alice"))
     assert "User:alice" in made and "User:bob" in made
     java.run(*acls, "--remove", "--force", *right, "--allow-principal", "User:bob")
 

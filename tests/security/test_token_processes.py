@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -45,16 +46,16 @@ def secured(server_directory: Path, name: str) -> Iterator[Secured]:
 
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
 def test_a_token_of_one_process_counts_at_all(secured: Secured, mechanism: str) -> None:
-    def outcome(address: str) -> int:
+    def has_outcome(address: str, error_code: int) -> bool:
         with RawConnection(address) as connection:
-            return int(token_log_in(connection, made.token_id, made.hmac, mechanism).error_code)
+            return bool(token_log_in(connection, made.token_id, made.hmac, mechanism).error_code == error_code)
 
     with RawConnection(secured.sasl[0]) as alice:
         assert log_in(alice, "PLAIN").error_code == 0
         made = ask(alice, CREATE, 3)
         assert made.error_code == 0
         for address in secured.sasl:
-            until(lambda address=address: outcome(address) == 0, "the process takes the token")
+            until(partial(has_outcome, address, 0), "the process takes the token")
         assert ask(alice, ExpireDelegationTokenRequest(hmac=made.hmac, expiry_time_period_ms=-1), 2).error_code == 0
     for address in secured.sasl:
-        until(lambda address=address: outcome(address) == LOGIN_FAILED, "the token is gone")
+        until(partial(has_outcome, address, LOGIN_FAILED), "the token is gone")
