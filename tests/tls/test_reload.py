@@ -355,6 +355,23 @@ def test_a_value_of_the_metadata_that_cannot_be_read_is_not_replaced_by_another(
     assert lines == [f"listener A keeps its certificate: {key} cannot be read: {why}"]
 
 
+def test_client_authentication_of_all_listeners_can_be_in_the_metadata(tmp_path: Path) -> None:
+    """Kafka takes all keys but those of stores without the name of a listener."""
+    authority = Authority(tmp_path)
+    text = SECURED.format(own=authority.issue("broker").pem(), trusted=authority.pem()).replace("auth=required", "auth=none")
+    for value, problem in (("required", None), ("must", "ssl.client.auth cannot be read: ")):
+        config = broker_config(text)
+        tls = TlsListeners(config, parse_listeners(config), Clock(), maybeDeferred, lambda: 0)
+        assert tls.by_name["A"].loaded.settings.client_auth == "none"
+        config.set_dynamic({"ssl.client.auth": value}, {})
+        if problem is None:
+            tls.open(7)
+            assert tls.by_name["A"].loaded.settings.client_auth == "required"
+            continue
+        with pytest.raises(StartError, match=f"{problem}.*; /config/brokers/7 of the metadata sets ssl.client.auth: restore"):
+            tls.open(7)
+
+
 @pytest.mark.parametrize(
     ("broker", "default"),
     [

@@ -16,7 +16,7 @@ from txbroker.errors import StartError
 
 def stored_keys(config: BrokerConfig, prefix: str, family: str, broker_id: int) -> str:
     """The end of an error about a listener: which keys of it are in the metadata, and what to do. Empty if there are none."""
-    names = [name for name in config.stored if name.startswith(prefix) and listener_base(name).startswith(family)]
+    names = [name for name in config.stored if name.startswith((prefix, family)) and (listener_base(name) or name).startswith(family)]
     return f"; {_named(names, broker_id)}: restore what they name{_or_delete(config)}" if names else ""
 
 

@@ -192,8 +192,9 @@ def _settings(config: BrokerConfig, listener: Listener) -> TlsSettings:
     """The keys of a listener; TlsProblem, also if one of the metadata cannot be read: others would replace it."""
     values = config.listener(listener.name)
     for name, why in config.unreadable.items():
-        if name.startswith(values.prefix) and listener_base(name).startswith("ssl."):
-            raise TlsProblem(listener_base(name), f"cannot be read: {why}")
+        base = listener_base(name) or name
+        if name.startswith((values.prefix, "ssl.")) and base.startswith("ssl."):
+            raise TlsProblem(base, f"cannot be read: {why}")
     settings = read_settings(lambda key: _text(values, key))
     if listener.protocol == "SASL_SSL" and config.prefixed(values.prefix + CLIENT_AUTH_KEY) is None:
         return settings._replace(client_auth="none")  # as Kafka's ChannelBuilders

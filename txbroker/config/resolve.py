@@ -174,6 +174,8 @@ class ListenerConfig(Values):
         return self.prefix + key, key
 
 
+# Stores that only single listeners can have (SslConfigs.RECONFIGURABLE_CONFIGS).
+_STORES = ("ssl.keystore.", "ssl.truststore.", "ssl.key.password")
 _DEFAULTS: Mapping[str, Value] = {name: key.default for name, key in BROKER_KEYS.items() if key.default is not None}
 
 
@@ -209,7 +211,7 @@ def _read_dynamic(
         if key.update is Update.PER_BROKER and not per_broker:
             logger.warning("ignoring a dynamic value: %s can be set only for a single broker, not as the default of all brokers", name)
             continue
-        if name.startswith("ssl."):
+        if name.startswith(_STORES):
             logger.warning("ignoring a dynamic value: %s can be set only with the prefix listener.name.<listener>.", name)
             continue
         try:
