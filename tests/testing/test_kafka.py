@@ -130,6 +130,46 @@ def read_from_start(kafka: Kafka, topic: str, group: str) -> Any:
         consumer.close()
 
 
+def test_compaction_retention_and_trimming_on_request(kafka: Kafka) -> None:
+    with kafka.namespace("log") as names:
+        compacted, expired = names.topic("compacted", cleanup_policy="compact"), names.topic("expired", retention_ms=86_400_000)
+        kafka.produce(compacted, *(Record(f"{number}", key=f"{number % 3}") for number in range(30)))
+        kafka.compact(compacted)
+        assert [each.value for each in kafka.records(compacted)] == [b"27", b"28", b"29"]
+        kafka.produce(expired, Record("old", timestamp=1_700_000_000_000))
+        kafka.expire(expired)
+        assert kafka.records(expired) == []
+        kafka.produce(expired, "new")
+        kafka.expire(expired)
+        assert [each.offset for each in kafka.records(expired)] == [1]
+        assert kafka.trim(expired, 0, 1) == 1 and kafka.trim(expired, 0, -1) == 2
+        assert kafka.records(expired) == []
+        with pytest.raises(RequestFailed, match="has no offset 5 to delete the records before it: OFFSET_OUT_OF_RANGE"):
+            kafka.trim(expired, 0, 5)
+        with pytest.raises(RequestFailed, match=f"txbroker.compact=roll of topic {expired} failed"):
+            kafka.compact(expired)
+        with pytest.raises(KitError, match="has no partition 1; its partitions are 0"):
+            kafka.trim(expired, 1, 0)
+
+
+def test_a_consumer_whose_offset_was_trimmed_begins_again(kafka: Kafka) -> None:
+    with kafka.namespace("trimmed") as names:
+        topic, group = names.topic(), names.group()
+        kafka.produce(topic, "one", "two", "three")
+        consumer = Consumer({**kafka.client_config("confluent", group), "enable.auto.commit": False, "fetch.message.max.bytes": 1})
+        consumer.subscribe([topic])
+        (message,) = consumer.consume(1, PATIENCE_S)
+        consumer.commit(message, asynchronous=False)
+        consumer.close()
+        kafka.trim(topic, 0, 2)
+        consumer = Consumer(kafka.client_config("confluent", group))
+        consumer.subscribe([topic])
+        (message,) = consumer.consume(1, PATIENCE_S)
+        consumer.close()
+        assert message.value() == b"three", "auto.offset.reset"
+        assert kafka.journal.where(api="Fetch", topic=topic, error="OFFSET_OUT_OF_RANGE")
+
+
 def test_waiting_for_records_ends_with_what_is_there(kafka: Kafka) -> None:
     with kafka.namespace("wait") as names:
         topic = names.topic()

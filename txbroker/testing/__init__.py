@@ -8,7 +8,7 @@
 | `process_end` | notices that the process of the tests has ended |
 | `settings` | the settings of a broker, checked and completed with defaults for tests |
 | `records` | `Record`, and writing and reading records with txbroker's own client |
-| `topics` | creating and deleting topics, deleting groups |
+| `topics` | creating, compacting, expiring and deleting topics, deleting groups |
 | `namespaces` | `Namespace`: unique names of topics and groups, which are deleted together |
 | `client_settings` | the settings with which a client library connects |
 | `shared_brokers` | one broker for several processes of one test run |

@@ -216,6 +216,18 @@ class Kafka:
         """Delete topics; those that do not exist are ignored."""
         self._administration().delete_topics(names)
 
+    def compact(self, topic: str) -> None:
+        """Compact a topic now: of each key only the last record is left. Returns when that is done. ClientError if it is not compacted."""
+        self._administration().operate(topic, "txbroker.compact", "roll")
+
+    def expire(self, topic: str) -> None:
+        """Delete now what retention allows to delete: records of timestamps that are older than retention.ms. Returns when it is done."""
+        self._administration().operate(topic, "txbroker.expire", "now")
+
+    def trim(self, topic: str, partition: int, before: int) -> int:
+        """Delete the records before an offset, -1 for all of them (DeleteRecords); the first offset that is left."""
+        return self._administration().delete_records(topic, partition, before)
+
     def delete_group(self, name: str) -> bool:
         """Delete a group with its offsets; False if it still has members, which prevents that. Without effect if it does not exist."""
         return self._administration().delete_group(name)

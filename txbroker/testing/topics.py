@@ -1,4 +1,4 @@
-"""Creating and deleting topics, and deleting groups, with txbroker's own client."""
+"""Creating, compacting, expiring and deleting topics, and deleting groups, with txbroker's own client."""
 
 from __future__ import annotations
 
@@ -7,19 +7,35 @@ from collections.abc import Iterable, Mapping, Sequence
 from txbroker.client.blocking_connection import BlockingConnection, connect_to_any, connect_to_broker
 from txbroker.client.client_errors import RequestFailed
 from txbroker.client.client_machine import ClientSettings
+from txbroker.client.config_requests import TOPIC_RESOURCE
 from txbroker.client.coordinator_connection import CoordinatorConnection, KeyType
 from txbroker.client.topic_leaders import Broker, TopicLeaders
 from txbroker.client.topic_metadata import TopicMetadata
+from txbroker.client.topic_reader import READ_COMMITTED, TopicReader
 from txbroker.errors import ErrorCode
+from txbroker.testing.errors import KitError
 from txbroker.testing.settings import setting_text
 from txbroker.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest, CreateTopicsResponse
 from txbroker.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from txbroker.wire.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+)
 from txbroker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
+from txbroker.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
 from txbroker.wire.messages.metadata import MetadataRequest, MetadataResponse
 
 TIMEOUT_MS = 30_000
 RETRY_S = 0.05
 DEFAULT = -1  # the broker's
+SET = 0  # AlterConfigOp.OpType
 NAMES_VERSION = 6  # of DeleteTopics, from which on topics have a name or an id
 
 
@@ -58,6 +74,35 @@ class Administration:
         for found in answer.responses:
             if found.error_code and found.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise RequestFailed(f"topic {found.name} was not deleted", found.error_code, found.error_message)
+
+    def operate(self, name: str, key: str, value: str) -> None:
+        """Alter one key of a topic that is an operation of txbroker (txbroker.compact, txbroker.expire), and return when it is done."""
+        config = AlterableConfig(name=key, config_operation=SET, value=value)
+        resource = AlterConfigsResource(resource_type=TOPIC_RESOURCE, resource_name=name, configs=[config])
+        with connect_to_any(self._addresses, self._settings) as connection:
+            request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
+            answer: IncrementalAlterConfigsResponse = connection.call(request)
+        (found,) = answer.responses
+        if found.error_code:
+            raise RequestFailed(f"{key}={value} of topic {name} failed", found.error_code, found.error_message)
+
+    def delete_records(self, name: str, partition: int, before: int) -> int:
+        """Delete the records before an offset; the new first offset."""
+        selected = DeleteRecordsTopic(name=name, partitions=[DeleteRecordsPartition(partition_index=partition, offset=before)])
+        request = DeleteRecordsRequest(topics=[selected], timeout_ms=TIMEOUT_MS)
+        reader = TopicReader(self._addresses, name, self._settings, READ_COMMITTED)
+
+        def ask(leader: BlockingConnection) -> tuple[int, int]:
+            answer: DeleteRecordsResponse = leader.call(request)
+            (found,) = answer.topics[0].partitions
+            return found.error_code, found.low_watermark
+
+        try:
+            if partition not in reader.partitions:
+                raise KitError(f"topic {name} has no partition {partition}; its partitions are {', '.join(map(str, reader.partitions))}")
+            return reader.ask_leader(partition, ask, f"has no offset {before} to delete the records before it")
+        finally:
+            reader.close()
 
     def delete_group(self, name: str) -> bool:
         """Delete a group; False if it has members, which prevents it. A group that does not exist is ignored."""
