@@ -99,6 +99,7 @@ EXTENDED = {
         "a hundred thousand partitions",
     "security/test_bypass.py::test_a_deliberate_bug_is_found": "tests the property test, by many seeds",
     "service/test_wall_clock_steps.py::test_waits_are_neither_cut_short_nor_stretched": "starts brokers whose clocks jump",
+    "simulation/test_access.py::test_a_deliberate_bug_is_found": "tests the simulation, by a seed for each deliberate bug",
     "simulation/test_ledgers.py::test_each_kind_of_work_is_done": "tests the simulation, by many seeds",
     "simulation/test_simulation.py::test_a_deliberate_bug_is_found_soon": "tests the simulation, by many seeds",
     "simulation/test_stored_plans.py": "tests the simulation, by a seed for each deliberate bug",
