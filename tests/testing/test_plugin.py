@@ -273,9 +273,13 @@ def test_a_failing_test_shows_the_requests_of_its_clients(suite: Suite) -> None:
             txbroker.when("Produce", topic=txbroker_topic).error("MESSAGE_TOO_LARGE")
             send(txbroker, txbroker_topic, "later")
             assert txbroker.records(txbroker_topic) != []
+
+        def test_fails_without_a_broker():
+            assert False
         """)  # fmt: skip
     for arguments in ((), ("-n", "1")):
         output = suite.run(*arguments, xdist=bool(arguments), status=1)
+        assert "2 failed, 1 passed" in output and output.count("- requests to 127.0.0.1:") == 1
         shown = output.partition("- requests to 127.0.0.1:")[2]
         produces = [line for line in shown.splitlines() if " Produce v" in line]
         assert len(produces) == 1 and " later Produce " in produces[0] and "answered MESSAGE_TOO_LARGE (rule " in produces[0], output

@@ -64,7 +64,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Called by pytest before the fixtures of a test: from now on the journal is about this test."""
-    if item.config.stash[_brokers]:
+    if item.config.stash[_brokers] and _uses_broker(item):
         from txbroker.testing.broker_report import BrokerReport
 
         item.stash[_reports] = [BrokerReport(kafka) for kafka in item.config.stash[_brokers]]
@@ -89,7 +89,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, None]:
     """Called by pytest: the report of a failed test has the requests of its clients."""
     outcome = yield
     report = outcome.get_result()
-    if not report.failed or not item.config.stash[_brokers]:
+    if not report.failed or not item.config.stash[_brokers] or not _uses_broker(item):
         return
     from txbroker.testing.broker_report import BrokerReport
 
@@ -97,6 +97,11 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, None]:
     for kafka in item.config.stash[_brokers]:
         begun = next((each for each in known if each.kafka is kafka), None) or BrokerReport(kafka, from_start=True)
         report.sections += begun.sections(item.stash.get(_prefix, None))
+
+
+def _uses_broker(item: pytest.Item) -> bool:
+    """Whether the test has the broker, itself or by another fixture."""
+    return "txbroker" in getattr(item, "fixturenames", ())
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
