@@ -213,6 +213,24 @@ def test_it_serves_from_an_empty_environment(installation: Installation, host: t
         installation.plugins.chmod(0o755)
 
 
+def test_the_plugin_of_pytest_in_an_empty_environment(installation: Installation, tmp_path: Path) -> None:
+    """`txbroker.testing` needs no pytest, and pytest finds the fixtures without any configuration."""
+    python = installation.command("python")
+    assert run(python, "-c", "from txbroker.testing import Kafka; import sys; print('pytest' in sys.modules)", cwd=tmp_path) == "False\n"
+    installation.pip("install", "-q", "pytest")
+    (tmp_path / "test_it.py").write_text("""
+from kafka import KafkaConsumer, KafkaProducer
+
+def test_it(txbroker, txbroker_topic, txbroker_group):
+    with KafkaProducer(**txbroker.client_config("kafka-python")) as producer:
+        producer.send(txbroker_topic, b"value").get(60)
+    with KafkaConsumer(txbroker_topic, **txbroker.client_config("kafka-python", txbroker_group)) as consumer:
+        assert next(consumer).value == b"value"
+""")
+    assert "1 passed" in run(python, "-m", "pytest", "-q", "-p", "no:cacheprovider", cwd=tmp_path)
+    installation.pip("uninstall", "-q", "-y", "pytest")
+
+
 def test_nothing_remains_after_reinstalling_and_uninstalling(installation: Installation, wheel: Path) -> None:
     installation.pip("install", "-q", wheel)
     installation.pip("install", "-q", "--force-reinstall", "--no-deps", wheel)
