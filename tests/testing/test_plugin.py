@@ -133,6 +133,7 @@ def test_the_marker_gives_a_test_a_broker_with_other_settings(suite: Suite) -> N
             num.partitions=2
             message.max.bytes=5000
         txbroker_topics = ready:3
+        txbroker_port =
         """)  # fmt: skip
     suite.write("test_marker.py", """
         import pytest

@@ -64,7 +64,7 @@ def read_options(config: pytest.Config) -> Options:
         topics=dict(_topic(text) for text in _lines(config, "topics")),
         port=_number(config, "port", 0, 0, 65535),
         partitions=_number(config, "partitions", 1, 1, 10_000),
-        bootstrap_servers=_value(config, "bootstrap_servers") or None,
+        bootstrap_servers=_value(config, "bootstrap_servers"),
         per_worker=bool(_value(config, "per_worker")),
         start_timeout_s=_number(config, "start_timeout", 60, 1, 3600),
     )
@@ -73,7 +73,7 @@ def read_options(config: pytest.Config) -> Options:
 def _value(config: pytest.Config, key: str) -> Any:
     name = f"{PREFIX}_{key}"
     chosen = config.getoption(name)
-    return config.getini(name) if chosen is None else chosen
+    return (config.getini(name) or None) if chosen is None else chosen  # pytest before 8 returns an empty list for a key that is not set
 
 
 def _lines(config: pytest.Config, key: str) -> list[str]:
@@ -98,7 +98,7 @@ def _topic(text: str) -> tuple[str, int]:
 
 def _number(config: pytest.Config, key: str, default: int, least: int, most: int) -> int:
     text = _value(config, key)
-    if text in (None, ""):
+    if text is None:
         return default
     if not (str(text).isascii() and str(text).isdecimal() and least <= int(text) <= most):
         flag = f"--{PREFIX}-{key.replace('_', '-')}"
