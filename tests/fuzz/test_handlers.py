@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from tests.fuzz import frames
 from tests.fuzz.inprocess import InProcessBroker
 from tests.support.examples import examples
-from txbroker.wire.codec import decode
+from txbroker.wire.codec import decode, encode_bytes
+from txbroker.wire.headers import request_prefix
+from txbroker.wire.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest, UserName
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +44,16 @@ def test_every_api_and_version(broker: InProcessBroker, seed: int) -> None:
     for number, (cls, version) in enumerate(broker.served.pairs):
         output, _ = broker.send([frames.request_frame(cls, version, number, pick)])
         check_answers(output, {number: (cls, version)})
+
+
+@pytest.mark.parametrize("names", [("x" * 32_767,), ("y" * 32_767,) * 2])
+def test_the_longest_names_of_users_in_errors(broker: InProcessBroker, names: tuple[str, ...]) -> None:
+    """The texts that name them are not longer than a string of a response may be."""
+    request = DescribeUserScramCredentialsRequest(users=[UserName(name=name) for name in names])
+    body = encode_bytes(request, 0)
+    output, _ = broker.send([request_prefix(DescribeUserScramCredentialsRequest, 0, 1, "fuzz", len(body)) + body])
+    assert output
+    check_answers(output, {1: (DescribeUserScramCredentialsRequest, 0)})
 
 
 @settings(max_examples=examples(300))

@@ -73,9 +73,10 @@ def _credentials(properties: Mapping[str, str]) -> list[CredentialInfo]:
 
 
 def _result(name: str, count: int, credentials: list[CredentialInfo]) -> DescribeUserScramCredentialsResult:
-    code, message = ErrorCode.NONE, None
+    error = None  # cuts its text: a name can be as long as a string of a response
     if count > 1:
-        code, message, credentials = ErrorCode.DUPLICATE_RESOURCE, f"The user {name} is named twice.", []
+        error, credentials = BrokerError(ErrorCode.DUPLICATE_RESOURCE, f"The user {name} is named twice."), []
     elif not credentials:
-        code, message = ErrorCode.RESOURCE_NOT_FOUND, f"The user {name} has no SCRAM credentials."
+        error = BrokerError(ErrorCode.RESOURCE_NOT_FOUND, f"The user {name} has no SCRAM credentials.")
+    code, message = (ErrorCode.NONE, None) if error is None else (error.code, error.message)
     return DescribeUserScramCredentialsResult(user=name, error_code=code, error_message=message, credential_infos=credentials)
