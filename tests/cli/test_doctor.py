@@ -101,7 +101,10 @@ def test_names_and_ports(start_broker: Callable[..., Server]) -> None:
     assert doctor(closed, status=1)[-1]["outcome"] == "failed"
 
 
-def test_an_http_server() -> None:
+def test_an_http_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The server waits for the end of a line, which a request does not have.
+    monkeypatch.setattr(network_checks, "CLIENT", network_checks.CLIENT._replace(request_timeout_s=0.3))
+
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.send_error(404)
