@@ -34,6 +34,8 @@ class Partitions(PartitionReader):
         super().__init__(none, no_leaders(), Counter(), lambda: 0.0, ReadReplicas(ClusterImage(), None), no_quota())
         self.sizes: dict[int, int] = {}
         self.failing: set[int] = set()
+        self.broken: set[int] = set()
+        self.zstd: set[int] = set()
         self.reads: list[int] = []
 
     def read(self, item: FetchItem, bytes_max: int, whole_first_batch: bool, client: FetchClient) -> PartitionRead:
@@ -41,14 +43,22 @@ class Partitions(PartitionReader):
         self.reads.append(item.partition)
         if item.partition in self.failing:
             raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if item.partition in self.broken:
+            raise RuntimeError("injected")
         records = bytes(min(self.sizes.get(item.partition, 0), bytes_max))
         return PartitionRead(0, 0, 0, records, len(records))
+
+
+    def check_codec(self, item: FetchItem) -> None:
+        if item.partition in self.zstd:
+            raise BrokerError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
 
 
 class Waiting:
     """One fetch of several partitions, and its response when there is one."""
 
-    def __init__(self, partitions: int, *, min_bytes: int) -> None:
+    def __init__(self, partitions: int, *, min_bytes: int, version: int = VERSION) -> None:
+        self.version = version
         self.clock = Clock()
         self.purgatory = Purgatory(self.clock, "fetch")
         nowhere: Any = None  # the test's reader handles every fetch
@@ -61,13 +71,13 @@ class Waiting:
         wanted = [FetchPartition(partition=p, fetch_offset=0, partition_max_bytes=LIMIT) for p in range(partitions)]
         request = FetchRequest(max_wait_ms=500, min_bytes=min_bytes, max_bytes=LIMIT, topics=[FetchTopic(topic="t", partitions=wanted)])
         session = Session(peer_host="p", peer_port=1, local_host="l", local_port=2, listener="PLAINTEXT", number=0)
-        answer: Any = handler(request, RequestContext(1, VERSION, 1, None, session))
+        answer: Any = handler(request, RequestContext(1, version, 1, None, session))
         self.answer: FetchResponse | None = None
         answer.when_answered(self._answered)
         self.partitions.reads.clear()
 
     def _answered(self, response: Any) -> None:
-        self.answer = message(response, FetchRequest, VERSION)
+        self.answer = message(response, FetchRequest, self.version)
 
     def moved(self, partition: int, size: int = 0) -> list[int]:
         """Set the number of bytes of a partition; the reads that this caused."""
@@ -126,3 +136,25 @@ def test_available_records_are_returned_after_max_wait() -> None:
     waiting.moved(1, 5)
     waiting.clock.advance(1)
     assert waiting.sizes() == {0: 0, 1: 5, 2: 0}
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_defect_in_one_partition_is_the_error_of_that_partition(waits: bool, caplog: pytest.LogCaptureFixture) -> None:
+    waiting = Waiting(3, min_bytes=100)
+    waiting.partitions.sizes[2] = 5
+    waiting.partitions.broken.add(1)
+    waiting.moved(1 if waits else 2, 5)
+    waiting.clock.advance(1)
+    assert waiting.answer is not None
+    answered = [(p.error_code, len(p.records or b"")) for p in waiting.answer.responses[0].partitions]
+    assert answered == [(0, 0), (ErrorCode.UNKNOWN_SERVER_ERROR, 0), (0, 5)]
+    assert "internal error reading t-1" in caplog.text and "injected" in caplog.text
+
+
+def test_a_version_without_zstd_is_refused_also_while_the_fetch_waits() -> None:
+    """The topic's compression.type has changed since."""
+    waiting = Waiting(2, min_bytes=100, version=9)
+    waiting.partitions.zstd.add(1)
+    waiting.moved(1, 100)
+    assert waiting.answer is not None
+    assert [p.error_code for p in waiting.answer.responses[0].partitions] == [0, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE]

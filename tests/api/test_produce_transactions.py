@@ -13,7 +13,9 @@ from txbroker.broker.transaction_coordinators import OWN as OWN_COORDINATOR
 from txbroker.broker.transaction_coordinators import TransactionCoordinators
 from txbroker.client.client_errors import Closed, Silent
 from txbroker.cluster.image import ClusterImage
+from txbroker.cluster.partition import Partition
 from txbroker.errors import BrokerError, ErrorCode
+from txbroker.log import appending
 from txbroker.log.log_results import Origin
 from txbroker.transactions import verification
 from txbroker.transactions.verification import RETRY_MAX_S, RETRY_S
@@ -125,6 +127,10 @@ class Leader(ReplicaHost):
         return self.partition(index).log.log_end_offset
 
 
+def fails(*arguments: object, **named: object) -> None:
+    raise RuntimeError("injected")
+
+
 @pytest.fixture
 def leader() -> Leader:
     return Leader()
@@ -223,6 +229,34 @@ def test_the_second_batch_does_not_overtake_the_first_one(leader: Leader) -> Non
     leader.coordinator.answer()
     assert first == second == [{0: E.NONE}]
     assert leader.end() == 2
+
+
+@pytest.mark.parametrize("transactional", [False, True])
+def test_a_defect_in_one_partition_is_the_error_of_that_partition(
+    transactional: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    leader = Leader(3)
+    append = Partition.append
+    monkeypatch.setattr(
+        Partition, "append", lambda self, *given: fails() if self.topic_partition.partition == 1 else append(self, *given)
+    )  # fmt: skip
+    id_of_others = TXN_ID if transactional else None
+    answered = leader.begin(0, indexes=(0, 1, 2), transactional=transactional, transactional_id=id_of_others)
+    if transactional:
+        leader.coordinator.answer()
+    assert answered == [{0: E.NONE, 1: E.UNKNOWN_SERVER_ERROR, 2: E.NONE}]
+    assert (leader.end(0), leader.end(2)) == (1, 1)
+    assert f"internal error appending to partition 1 of {TOPIC}" in caplog.text and "injected" in caplog.text
+
+
+def test_a_refused_verification_does_not_slow_other_producers_down(leader: Leader, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its entry stays until a marker or a batch of this producer comes."""
+    leader.begin(0)
+    leader.coordinator.answer(E.TRANSACTION_ABORTABLE)
+    assert ID in leader.partition().log.producers.verifications
+    monkeypatch.setattr(appending, "validate", fails)
+    assert leader.begin(0, producer_id=6, transactional=False, transactional_id=None) == [{0: E.NONE}]
+    assert leader.begin(0, transactional=False, transactional_id=None) == [{0: E.UNKNOWN_SERVER_ERROR}], "this one is looked at"
 
 
 def test_the_second_batch_is_out_of_order_while_the_first_one_was_refused(leader: Leader) -> None:

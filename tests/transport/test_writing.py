@@ -380,3 +380,22 @@ def test_a_full_protocol_gets_no_frames_until_it_flushes(start: Make) -> None:
     harness.protocols[0].stop = False
     harness.protocols[0].transport.flush()
     assert client.receive(30_000 - 5) == b"." * (30_000 - 5)
+
+
+def test_a_connection_that_cannot_send_does_not_hold_up_the_others_of_its_turn(start: Make, caplog: pytest.LogCaptureFixture) -> None:
+    sent: list[str] = []
+
+    class Postponed:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def flush_now(self) -> None:
+            sent.append(self.name)
+            if self.name == "failing":
+                raise RuntimeError("injected")
+
+    hub: Any = start().hub
+    hub.postponed += [Postponed("failing"), Postponed("other")]
+    hub.flush_postponed()
+    assert sent == ["failing", "other"] and not hub.postponed and not hub.serving
+    assert "internal error sending responses" in caplog.text and "injected" in caplog.text

@@ -15,6 +15,7 @@ changed since they were read, and the time of the session's last request is enou
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Hashable, Sequence
 from typing import NamedTuple
 
@@ -28,9 +29,11 @@ from txbroker.api.request_context import RequestContext
 from txbroker.api.resources import AclOperation, AclResource
 from txbroker.client_quotas.quotas import ClientQuotas
 from txbroker.cluster.local_replica import CONSUMER, Isolation
-from txbroker.errors import BrokerError
+from txbroker.errors import BrokerError, ErrorCode
 from txbroker.purgatory import Purgatory
 from txbroker.wire.messages.fetch import FetchResponse
+
+log = logging.getLogger("txbroker.api")
 
 HARD_LIMIT_VERSION = 2  # up to here max.bytes holds even if the first batch is larger
 
@@ -52,8 +55,8 @@ class Fetch(ParkedRequest[Fetched]):
     loss of its leadership. Expired: it returns what there is. Thousands may wait, so it is few objects.
     """
 
-    __slots__ = ("_by_place", "_bytes", "_client", "_context", "_items", "_limit", "_min_bytes", "_parts", "_reads", "_watching",
-                 "session")  # fmt: skip
+    __slots__ = ("_by_place", "_bytes", "_client", "_context", "_is_checked", "_items", "_limit", "_min_bytes", "_parts", "_reads",
+                 "_watching", "session")  # fmt: skip
 
     _by_place: dict[Hashable, FetchItem]  # of several, without a session
 
@@ -64,6 +67,7 @@ class Fetch(ParkedRequest[Fetched]):
         self._parts = parts
         self._client = client
         self._context = context
+        self._is_checked = context.is_checked or context.api_version < ZSTD_VERSION
         self._items, self.session, incremental = plan
         self._watching = self.session if incremental else None  # the session, if only news of it are returned
         self._limit = limit
@@ -97,13 +101,11 @@ class Fetch(ParkedRequest[Fetched]):
         whole_first_batch = version > HARD_LIMIT_VERSION
         reads = self._reads = {}
         is_urgent = False
-        is_checked = self._context.is_checked
+        is_checked = self._is_checked
         for item in items:
             try:
                 if is_checked:
-                    self._authorize(item)
-                if version < ZSTD_VERSION:
-                    partitions.check_codec(item)
+                    self._check(item)
                 read = partitions.read(item, left, whole_first_batch, client)
                 if read.size:
                     size += read.size
@@ -113,6 +115,10 @@ class Fetch(ParkedRequest[Fetched]):
             except BrokerError as error:
                 read = partitions.failed(item, error, version)
                 is_urgent = True
+            except Exception:  # a defect: other partitions can be read
+                log.exception("internal error reading %s", partitions.name(item))
+                read = partitions.failed(item, BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR), version)
+                is_urgent = True
             if is_first and item.counts is not None:
                 item.counts.fetch_requests += 1
             if session is None or self._has_news(session, item, read):
@@ -121,6 +127,13 @@ class Fetch(ParkedRequest[Fetched]):
             client.reads_again = True
         self._bytes = size
         return is_urgent or self._bytes >= self._min_bytes
+
+    def _check(self, item: FetchItem) -> None:
+        """BrokerError if the client may not read this, or its version cannot have the topic's records."""
+        if self._context.is_checked:
+            self._authorize(item)
+        if self._context.api_version < ZSTD_VERSION:
+            self._parts.partitions.check_codec(item)
 
     def _authorize(self, item: FetchItem) -> None:
         """TOPIC_AUTHORIZATION_FAILED if the client may not read this; a replica needs the cluster. An unknown id is no topic's."""
@@ -173,12 +186,13 @@ class Fetch(ParkedRequest[Fetched]):
             moved = [self._by_place[purgatory.checked]]
         whole_first_batch = self._context.api_version > HARD_LIMIT_VERSION
         is_urgent = False
+        is_checked = self._is_checked
         for item in moved:
             try:
-                if self._context.is_checked:
-                    self._authorize(item)
+                if is_checked:
+                    self._check(item)
                 read = partitions.read_moved(item, self._limit, whole_first_batch, client, purgatory.checks)
-            except BrokerError:
+            except Exception:  # which is answered, for this partition
                 return self.read()
             if session is None or self._has_news(session, item, read):
                 before = reads.get(item)

@@ -12,6 +12,7 @@ for v12, which clients use with transactions v2, the leader adds the partition t
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
@@ -46,6 +47,8 @@ from txbroker.wire.messages.produce import (
     TopicProduceResponse,
 )
 from txbroker.wire.schema import Request
+
+log = logging.getLogger("txbroker.api")
 
 ZSTD_VERSION = 7
 CURRENT_LEADER_VERSION = 10
@@ -130,6 +133,9 @@ class ProduceHandler:
                 except Unverified as unverified:
                     outcome = unverified.with_traceback(None)  # its frames refer to the bytes of the request
                     done = False
+                except Exception as defect:  # other partitions have their records, and must be answered so
+                    outcome = self._count_failure(topic, data, defect, context)
+                    done = False
                 tried.append((data, outcome))
         if done:
             encoded = self._responses.encoded(context.api_version, context.correlation_id, outcomes)
@@ -179,9 +185,12 @@ class ProduceHandler:
         return self._replicas.topic_name(topic.topic_id) if version >= TOPIC_ID_VERSION else topic.name
 
     def _count_failure(
-        self, topic: TopicProduceData, data: PartitionProduceData, error: BrokerError, context: RequestContext
+        self, topic: TopicProduceData, data: PartitionProduceData, error: Exception, context: RequestContext
     ) -> BrokerError:
-        """Count an append that failed; returns the error, to be kept."""
+        """Count an append that failed; returns the error, to be kept. A defect is logged."""
+        if not isinstance(error, BrokerError):
+            log.error("internal error appending to partition %d of %s", data.index, topic.name or topic.topic_id, exc_info=error)
+            error = BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR)
         self.errors[error.code] += 1
         partition = self._find(topic, data, context)
         if partition is not None:
@@ -248,7 +257,7 @@ class ProduceHandler:
                 if verified.error is not None:
                     raise verified.error
                 return self._append(topic, data, all_in_sync, self._now_ms(), context, None, verified=True)
-            except BrokerError as error:
+            except Exception as error:
                 return self._count_failure(topic, data, error, context)
 
         records: Any = data.records or b""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from typing import NamedTuple
 
 from twisted.internet.defer import Deferred, succeed
@@ -10,14 +9,12 @@ from twisted.internet.defer import Deferred, succeed
 from txbroker.cluster.partition import Partition
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.transactions.verification import Claim, Operation, TransactionVerifier
-from txbroker.wire.batch import HEADER_SIZE, read_header
+from txbroker.wire.batch import HEADER_SIZE, read_header, read_producer
 
 ABORTABLE_VERSION = 11  # of Produce: clients know TRANSACTION_ABORTABLE
 ADDING_VERSION = 12  # transactions v2
 UNVERIFIED_BYTES_MAX = 64 << 20  # of all batches that wait for transaction coordinators
 
-_PRODUCER_ID_POSITION = 43
-_PRODUCER = struct.Struct(">qh").unpack_from  # id and epoch
 # The coordinator of a transaction cannot be reached, or is busy. Clients that do not expect these errors of a produce request send it again
 # after NOT_ENOUGH_REPLICAS.
 _NOT_VERIFIED_YET = {
@@ -57,7 +54,7 @@ class ProduceVerification:
         if transactional_id is None:
             problem = "a transactional record batch in a produce request without a transactional id"
             raise BrokerError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, problem)
-        if len(records) >= HEADER_SIZE and partition.log.producers.has_open_transaction(*_PRODUCER(records, _PRODUCER_ID_POSITION)):
+        if len(records) >= HEADER_SIZE and partition.log.producers.has_open_transaction(*read_producer(records)):
             return  # nearly always: the rest of the header is read once, by the append
         header = read_header(records)
         if header.producer_id < 0:

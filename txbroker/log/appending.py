@@ -64,7 +64,7 @@ class AppendableLog(TruncatableLog):
         """
         limits = self.config.limits
         producers = self.producers
-        if limits is None or origin is not Origin.CLIENT or producers.verifications:
+        if limits is None or origin is not Origin.CLIENT or (producers.verifications and producers.waits_for_verification(records)):
             return self._append_validated(records, leader_epoch, now_ms, origin)
         first_offset = self.log_end_offset
         prepared = prepare(records, limits, producers.by_id, now_ms, first_offset, leader_epoch)

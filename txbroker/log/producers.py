@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.log.log_results import AbortedTransaction, Origin
 from txbroker.names import TopicPartition
-from txbroker.wire.batch import BatchHeader
+from txbroker.wire.batch import HEADER_SIZE, BatchHeader, read_producer
 
 NO_PRODUCER_ID = -1
 NO_EPOCH = -1
@@ -275,6 +275,10 @@ class ProducerStates:
             del self.verifications[next(iter(self.verifications))]
         begun = self.verifications[producer_id] = Verification(epoch, sequence)
         return begun
+
+    def waits_for_verification(self, batch: memoryview) -> bool:
+        """Whether the transaction of the batch's producer is being verified, or its last verification was refused."""
+        return len(batch) >= HEADER_SIZE and read_producer(batch)[0] in self.verifications
 
     def is_valid(self, producer_id: int, verification: Verification) -> bool:
         """Whether no marker of the producer has come since the verification began."""

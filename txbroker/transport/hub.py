@@ -148,7 +148,10 @@ class Hub:
         while self.postponed:
             postponed, self.postponed = self.postponed, []
             for member in postponed:
-                member.flush_now()
+                try:
+                    member.flush_now()
+                except Exception:  # the others of this turn have their responses, too
+                    log.exception("internal error sending responses")
         self.serving = False
 
     def _begin_turn(self) -> None:

@@ -191,6 +191,12 @@ def stamp_max_timestamp(buffer: bytearray | memoryview, position: int, max_times
     seal(buffer, position, size)
 
 
+def read_producer(batch: Buffer) -> tuple[int, int]:
+    """The id and epoch of the producer of a v2 batch that has a whole header."""
+    producer_id, epoch, _ = _PRODUCER.unpack_from(batch, _PRODUCER_POSITION)
+    return producer_id, epoch
+
+
 def stamp_producer(
     buffer: bytearray | memoryview, position: int, producer_id: int, producer_epoch: int, base_sequence: int, *, cleared: int = 0
 ) -> None:
