@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from itertools import count
 
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -260,5 +260,5 @@ class CompactedByTimestamp(CompactedLog):
 TestCompactedLog = CompactedLog.TestCase
 TestCompactedByTimestamp = CompactedByTimestamp.TestCase
 TestCompactedLog.settings = TestCompactedByTimestamp.settings = settings(
-    max_examples=examples(60), stateful_step_count=40, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=examples(60), stateful_step_count=40
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -153,4 +153,4 @@ class ExpiryMachine(RuleBasedStateMachine):
 
 
 TestExpiry = ExpiryMachine.TestCase
-TestExpiry.settings = settings(max_examples=examples(40), stateful_step_count=30, suppress_health_check=[HealthCheck.too_slow])
+TestExpiry.settings = settings(max_examples=examples(40), stateful_step_count=30)

@@ -6,7 +6,7 @@ import errno
 from collections.abc import Callable
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.log_directories.moving import check_arrived, filled, finish
@@ -115,7 +115,7 @@ def crash_during_a_move(broker: DirectoryHarness, steps: int, appended: int) -> 
     return expected
 
 
-@settings(max_examples=examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(40))
 @given(steps=st.integers(0, 30), appended=st.integers(0, 12))
 def test_a_crash_during_a_move_loses_nothing(directory: DiskPath, small_steps: None, steps: int, appended: int) -> None:
     root = directory / "broker"

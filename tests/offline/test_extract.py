@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.log.support import NOW, append, committed_rows, corrupt, open_log, rows
@@ -164,7 +164,7 @@ def test_timestamps_are_counted_in_a_limited_number_of_buckets() -> None:
     assert sum(times.counts.values()) == 5000
 
 
-@settings(max_examples=examples(20), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(20))
 @given(chance=st.randoms(use_true_random=False), count=st.integers(1, 8))
 def test_no_damage_raises(tmp_path_factory: pytest.TempPathFactory, chance: random.Random, count: int) -> None:
     folder = tmp_path_factory.mktemp("mutated")

@@ -6,7 +6,7 @@ import random
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.log.support import corrupt, open_log, rows
@@ -235,7 +235,7 @@ def test_an_interrupted_repair_can_be_repeated(data: Path) -> None:
     assert len(results) == 1
 
 
-@settings(max_examples=examples(30), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(30))
 @given(chance=st.randoms(use_true_random=False), count=st.integers(1, 8))
 def test_after_any_damage_a_repair_leaves_no_fault(
     tmp_path_factory: pytest.TempPathFactory, chance: random.Random, count: int

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.log.support import NOW, corrupt, open_log
@@ -342,7 +342,7 @@ def test_a_running_broker_is_detected_by_its_lock(data: Path) -> None:
     assert faults(data)
 
 
-@settings(max_examples=examples(30), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(30))
 @given(chance=st.randoms(use_true_random=False), count=st.integers(1, 8))
 def test_no_damage_raises(tmp_path_factory: pytest.TempPathFactory, chance: random.Random, count: int) -> None:
     folder = tmp_path_factory.mktemp("mutated")

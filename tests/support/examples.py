@@ -10,15 +10,16 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 WHOLE = 100  # examples of a test that states no number
 
 
 def register_profiles() -> None:
-    """For `--hypothesis-profile`. There is no deadline: a loaded machine is slow, which is no failure of what is tested."""
-    settings.register_profile("whole", max_examples=WHOLE, deadline=None)
-    settings.register_profile("short", max_examples=WHOLE // 4, deadline=None)
+    """For `--hypothesis-profile`. Nothing has a time limit: a loaded machine is slow, which is no failure of what is tested."""
+    checks = (HealthCheck.too_slow, HealthCheck.function_scoped_fixture)
+    settings.register_profile("whole", max_examples=WHOLE, deadline=None, suppress_health_check=checks)
+    settings.register_profile("short", max_examples=WHOLE // 4, deadline=None, suppress_health_check=checks)
     settings.load_profile("whole")
 
 
