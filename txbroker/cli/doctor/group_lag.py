@@ -70,7 +70,7 @@ def judge(state: str, first: Sample, second: Sample | None) -> Verdict:
     before, after = first.lag(both), second.lag(both)
     read = sum(max(second.committed[each] - first.committed[each], 0) for each in both)
     arrived = sum(max(second.ends[each] - first.ends[each], 0) for each in both)
-    within = f"in {took_s:.0f} s" if took_s >= 1 else f"in {took_s * 1000:.0f} ms"
+    within = f"in {duration(round(took_s * 1000))}"
     if not after or (read and after <= arrived / took_s * COMMIT_S):
         return Verdict("it keeps up")
     if not read:
