@@ -334,13 +334,19 @@ def test_a_write_that_ends_after_the_resignation_is_left_to_the_next_coordinator
     assert harness.state() is S.COMPLETE_COMMIT and harness.leaders.markers(P0) == [(4_000, 0, True)]
 
 
-def test_the_end_is_written_until_it_is_in_the_log() -> None:
+def ended_without_a_record() -> TransactionHarness:
+    """The partitions have their markers, and the log refuses the end."""
     harness = TransactionHarness().loaded()
     producer = harness.ongoing(P0)
     harness.leaders.hold = True
     assert harness.end(producer) == producer
     harness.log.append_error = BrokerError(E.NOT_ENOUGH_REPLICAS)
     harness.leaders.release()
+    return harness
+
+
+def test_the_end_is_written_until_it_is_in_the_log() -> None:
+    harness = ended_without_a_record()
     harness.clock.pump([1] * 5)
     assert harness.state() is S.PREPARE_COMMIT
     harness.log.append_error = None
@@ -349,12 +355,7 @@ def test_the_end_is_written_until_it_is_in_the_log() -> None:
 
 
 def test_an_end_that_was_not_written_is_left_to_the_next_coordinator() -> None:
-    harness = TransactionHarness().loaded()
-    producer = harness.ongoing(P0)
-    harness.leaders.hold = True
-    assert harness.end(producer) == producer
-    harness.log.append_error = BrokerError(E.NOT_ENOUGH_REPLICAS)
-    harness.leaders.release()
+    harness = ended_without_a_record()
     assert harness.coordinator.retry_count == 1
     harness.log.append_error = None
     before = len(harness.log.appends)

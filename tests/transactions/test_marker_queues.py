@@ -27,6 +27,15 @@ def markers_of(producer_id: int, marked: Callable[[Iterable[TopicPartition]], No
     )
 
 
+def with_a_request_in_flight(done: list[TopicPartition]) -> tuple[Clock, Leaders, MarkerQueues]:
+    """The leader of P0 has not answered yet; `done` gets the partition when it has."""
+    clock, leaders = Clock(), Leaders()
+    queues = MarkerQueues(clock, leaders.leader, leaders.channel)
+    leaders.hold = True
+    queues.send(markers_of(1, done.extend), [P0])
+    return clock, leaders, queues
+
+
 def test_an_internal_error_for_one_transaction_does_not_lose_the_markers_of_others(caplog: Any) -> None:
     clock, leaders = Clock(), Leaders()
     queues = MarkerQueues(clock, leaders.leader, leaders.channel)
@@ -118,11 +127,8 @@ def test_the_channel_to_a_live_broker_stays_open_and_one_with_a_request_until_it
 
 def test_nothing_is_sent_again_once_the_queues_have_stopped(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "txbroker.transactions")
-    clock, leaders = Clock(), Leaders()
-    queues = MarkerQueues(clock, leaders.leader, leaders.channel)
     done: list[TopicPartition] = []
-    leaders.hold = True
-    queues.send(markers_of(1, done.extend), [P0])
+    clock, leaders, queues = with_a_request_in_flight(done)
     queues.send(markers_of(2, done.extend), [P0])
     queues.stop()
     assert not done and not leaders.open and clock.getDelayedCalls() == [] and len(queues) == 0
@@ -131,11 +137,8 @@ def test_nothing_is_sent_again_once_the_queues_have_stopped(caplog: pytest.LogCa
 
 def test_a_request_that_fails_is_sent_again(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "txbroker.transactions")
-    clock, leaders = Clock(), Leaders()
-    queues = MarkerQueues(clock, leaders.leader, leaders.channel)
     done: list[TopicPartition] = []
-    leaders.hold = True
-    queues.send(markers_of(1, done.extend), [P0])
+    clock, leaders, _ = with_a_request_in_flight(done)
     leaders.held.pop()[0].errback(Closed("lost"))
     assert caplog.messages == ["markers are sent again: lost"]
     clock.advance(RETRY_S)

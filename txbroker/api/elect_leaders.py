@@ -1,7 +1,7 @@
 """ElectLeaders (key 43): preferred and unclean leader elections on request (KIP-183, KIP-460).
 
-Behaviour: served by the controller. The response is sent when this broker's metadata has the elected leaders, at the
-latest after timeout.ms. A request for all partitions (null) is answered with those that needed an election.
+Behaviour: served by the controller. The response is sent when this broker's metadata has the elected leaders, at the latest after
+timeout.ms. A request for all partitions (null) is answered with those that needed an election.
 Version notes: v1 election types, before it every election is preferred.
 """
 
