@@ -273,6 +273,10 @@ def test_nothing_is_half_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     (["--broker", "1=a", "--broker", "2=a", "--zookeeper", "z:2181"], "two --broker have the same host and port"),
     (["--broker", "a", "--zookeeper", "z:2181"], "must be ID=HOST[:PORT][,NAME...]"),
     (["--zookeeper", "z:2181"], "--zookeeper is for clusters; name their brokers with --broker"),
+    (["--host", "kafka1:19092"], "specify the port with --port"),
+    (["--override", "listeners=SASL_SSL://localhost:19092"],
+     "has no port 9092, at which the files of the clients expect a broker; specify the port with --port"),
+    (["--port", "19092", "--override", "advertised.listeners=SASL_SSL://localhost:9092"], "has no port 19092, at which the files"),
     (["--days", "0"], "must be a whole number of 1 or more"),
 ])  # fmt: skip
 def test_wrong_flags(tmp_path: Path, flags: list[str], problem: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -293,3 +297,9 @@ def test_without_the_package_it_says_what_to_install(tmp_path: Path) -> None:
     assert ended.returncode == 1
     assert "pip install 'txbroker[security]'" in ended.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_another_listener_may_be_added(tmp_path: Path) -> None:
+    listeners = "SASL_SSL://localhost:19092,PLAINTEXT://localhost:19093"
+    txbroker("secure", "init", str(tmp_path / "made"), "--port", "19092", "--override", f"listeners={listeners}")
+    assert f"listeners={listeners}" in (tmp_path / "made" / "broker.properties").read_text()

@@ -94,7 +94,9 @@ def _host(text: str) -> str:
     try:
         return check_host(text)
     except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+        has_port = re.fullmatch(r"[^:]+:[0-9]+", text, re.ASCII)
+        advice = "; specify the port with --port, or in --broker as ID=HOST:PORT" if has_port else ""
+        raise argparse.ArgumentTypeError(f"{error}{advice}") from None
 
 
 def _broker(text: str) -> tuple[int, tuple[str, ...], int | None]:
@@ -117,9 +119,20 @@ def run_init(arguments: argparse.Namespace) -> int:
     places = _places(arguments, directory)
     if places[0].names[0].startswith("*"):
         raise BadUsage("the first --host is the one that clients connect to; it must not have a wildcard")
+    _check_ports(arguments.override, places)
     _write_directory(directory, _files(arguments, directory, places))
     _print_first_steps(arguments, directory, places)
     return DONE
+
+
+def _check_ports(overrides: Mapping[str, str], places: Sequence[Place]) -> None:
+    """BadUsage if the brokers would not listen where the files of the clients say."""
+    for key in ("listeners", "advertised.listeners"):
+        ports = {int(port) for port in re.findall(r":([0-9]{1,5})\s*(?:,|$)", overrides.get(key, ""), re.ASCII)}
+        missing = [str(place.port) for place in places if key in overrides and place.port not in ports]
+        if missing:
+            problem = f"has no port {', '.join(missing)}, at which the files of the clients expect a broker"
+            raise BadUsage(f"--override {key}={overrides[key]} {problem}; specify the port with --port, or in --broker")
 
 
 def _places(arguments: argparse.Namespace, directory: str) -> list[Place]:
