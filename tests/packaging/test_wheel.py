@@ -23,8 +23,8 @@ pytestmark = pytest.mark.process
 
 # What the sdist has beside the package: what is needed to build it, and setuptools' own files.
 BUILDS = {"setup.cfg", "setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE", "PKG-INFO"}
-# The environment variables without those of this virtual environment.
-CLEAN_ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")}
+# The environment variables without those of this virtual environment, and without settings of Python.
+CLEAN_ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON") and name != "VIRTUAL_ENV"}
 
 
 def run(*command: str | Path, cwd: Path, environment: Mapping[str, str] = CLEAN_ENVIRONMENT) -> str:
@@ -171,7 +171,10 @@ class Installation:
         return run(self.command("python"), "-m", "pip", "--disable-pip-version-check", *arguments, cwd=self.place)
 
     def ours(self) -> list[Path]:
-        return sorted(path for path in self.place.rglob("*txbroker*") if ".dist-info" not in str(path.parent))
+        """What is there of txbroker: its entries of site-packages and bin, and what is in its package."""
+        return sorted(path for path in self.place.rglob("*txbroker*") if ".dist-info" not in str(path.parent)) + sorted(
+            self.place.glob("lib/python*/site-packages/txbroker/**/*")
+        )
 
 
 @pytest.fixture(scope="module")
@@ -227,7 +230,9 @@ def test_it(txbroker, txbroker_topic, txbroker_group):
     with KafkaConsumer(txbroker_topic, **txbroker.client_config("kafka-python", txbroker_group)) as consumer:
         assert next(consumer).value == b"value"
 """)
-    assert "1 passed" in run(python, "-m", "pytest", "-q", "-p", "no:cacheprovider", cwd=tmp_path)
+    # pytest compiles the modules of its plugins for itself; pip would not remove these files when txbroker is uninstalled.
+    environment = {**CLEAN_ENVIRONMENT, "PYTHONDONTWRITEBYTECODE": "1"}
+    assert "1 passed" in run(python, "-m", "pytest", "-q", "-p", "no:cacheprovider", cwd=tmp_path, environment=environment)
     installation.pip("uninstall", "-q", "-y", "pytest")
 
 
