@@ -1,12 +1,4 @@
-"""The control port of a broker for tests: JSON over HTTP, on 127.0.0.1 only.
-
-    GET    /v1                    the version of the broker
-    POST   /v1/rules              add a rule (`rule_specs.py`); its state with its id
-    GET    /v1/rules              the state of all rules;  /v1/rules/ID of one
-    DELETE /v1/rules/ID           remove a rule, and let go on what it holds
-    POST   /v1/rules/ID/release   let go on what it holds
-    GET    /v1/journal?since=N    the requests after that number, at most PAGE_MAX; `last` is the number of the last one
-    POST   /v1/reset              remove all rules
+"""The control port of a broker for tests: JSON over HTTP, on 127.0.0.1 only. `control_routes.py` has what it serves.
 
 A body is a JSON object with the content type application/json. An error is {"error": "one line"} with a status of HTTP. The Host header
 must name this port: a page in a browser cannot use it.
@@ -14,7 +6,6 @@ must name this port: a page in a browser cannot use it.
 
 from __future__ import annotations
 
-import itertools
 import json
 import logging
 from typing import Any
@@ -22,14 +13,15 @@ from urllib.parse import parse_qs
 
 from twisted.web import http
 
-from txbroker import __version__
+from txbroker.testing.control_routes import OPERATIONS
 from txbroker.testing.errors import KitError
 from txbroker.testing.faults import Faults
+from txbroker.testing.openapi import ROOT
+from txbroker.testing.operations import Asked, find
 
 log = logging.getLogger("txbroker.testing")
 
 BODY_BYTES_MAX = 64 * 1024
-PAGE_MAX = 2000
 _JSON = b"application/json"
 
 
@@ -49,36 +41,11 @@ class Control:
 
     def handle(self, method: str, path: list[str], query: dict[str, list[str]], body: Any) -> object:
         """The answer to a request; Problem, KitError."""
-        match (method, *path):
-            case ("GET",):
-                return {"version": __version__}
-            case ("GET", "rules"):
-                return {"rules": [rule.state() for rule in self._faults.rules.all()]}
-            case ("POST", "rules"):
-                return self._faults.add(body).state()
-            case ("GET", "rules", number):
-                return self._faults.rules.get(_number(number)).state()
-            case ("DELETE", "rules", number):
-                return self._faults.remove(_number(number)).state()
-            case ("POST", "rules", number, "release"):
-                return self._faults.release(_number(number)).state()
-            case ("GET", "journal"):
-                return self._journal(_number(query.get("since", ["0"])[0]))
-            case ("POST", "reset"):
-                self._faults.reset()
-                return {}
-        raise Problem(http.NOT_FOUND, f"there is no {method} /v1/{'/'.join(path)}; see docs/testing.md")
-
-    def _journal(self, since: int) -> object:
-        journal = self._faults.journal
-        entries = [call.as_json() for call in itertools.islice(journal.since(since), PAGE_MAX)]
-        return {"entries": entries, "last": journal.last}
-
-
-def _number(text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and len(text) < 16):
-        raise Problem(http.BAD_REQUEST, f"{text[:100]!r} is not a number")
-    return int(text)
+        found = find(OPERATIONS, method, path)
+        if found is None:
+            raise Problem(http.NOT_FOUND, f"there is no {method} {'/'.join([ROOT, *path])}; GET {ROOT}/openapi.json has what there is")
+        operation, variables = found
+        return operation.run(self._faults, Asked(variables, {name: values[0] for name, values in query.items()}, body))
 
 
 class ControlRequest(http.Request):
@@ -126,8 +93,8 @@ class ControlRequest(http.Request):
             raise Problem(http.FORBIDDEN, f"the Host header must be 127.0.0.1:{port}")
         path, _, query = self.uri.decode("latin-1").partition("?")
         version, *rest = path.strip("/").split("/")
-        if version != "v1":
-            raise Problem(http.NOT_FOUND, "the paths of this port begin with /v1")
+        if f"/{version}" != ROOT:
+            raise Problem(http.NOT_FOUND, f"the paths of this port begin with {ROOT}")
         method = self.method.decode("latin-1")
         control: Control = factory.control
         return control.handle(method, rest, parse_qs(query), self._body() if method == "POST" else None)

@@ -1,0 +1,110 @@
+"""The control port and its description in OpenAPI are the same: each operation is described, and answers as it is described."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+from openapi_spec_validator import OpenAPIV31SpecValidator
+
+from tests.support.waiting import PATIENCE_S
+from txbroker.testing import Kafka
+from txbroker.testing.control_routes import OPERATIONS
+from txbroker.testing.openapi import openapi_document
+from txbroker.testing.operations import Operation
+
+RULE = {"api": "Produce", "topic": "orders", "trigger": "on_call", "count": 2, "action": "error", "error": "NOT_LEADER_OR_FOLLOWER"}
+# What each operation is tried with, by its name: values in its path and query, and a body. A new operation needs a line here.
+TRIED: Mapping[str, Mapping[str, Any]] = {
+    "version": {},
+    "openapi": {},
+    "rules": {},
+    "addRule": {"body": RULE},
+    "rule": {"path": {"id": "1"}},
+    "removeRule": {"path": {"id": "1"}},
+    "release": {"path": {"id": "1"}},
+    "journal": {"query": "since=0"},
+    "reset": {},
+}
+
+
+@pytest.fixture(scope="module")
+def kafka() -> Iterator[Kafka]:
+    with Kafka(topics={"orders": 1}) as running:
+        yield running
+
+
+def request(kafka: Kafka, method: str, path: str, body: object) -> tuple[int, Any]:
+    connection = http.client.HTTPConnection(kafka.control_url.removeprefix("http://"), timeout=PATIENCE_S)
+    content = None if body is None else json.dumps(body)
+    connection.request(method, path, content, {"Content-Type": "application/json"} if content else {})
+    answer = connection.getresponse()
+    found = json.loads(answer.read())
+    connection.close()
+    return answer.status, found
+
+
+def test_the_document_is_valid() -> None:
+    document = openapi_document(OPERATIONS)
+    OpenAPIV31SpecValidator(json.loads(json.dumps(document))).validate()
+    names = [operation.name for operation in OPERATIONS]
+    assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda each: each.name)
+def test_an_operation_says_what_it_does_and_takes(operation: Operation) -> None:
+    assert operation.summary.endswith(".") and len(operation.summary) > 10
+    taken = {**operation.query, **(operation.body or {"properties": {}})["properties"]}
+    assert [name for name, schema in taken.items() if len(schema.get("description", "")) < 5] == [], "they have no description"
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda each: each.name)
+def test_an_operation_answers_as_it_is_described(kafka: Kafka, operation: Operation) -> None:
+    """Also what it is sent is as described."""
+    assert operation.name in TRIED, f"add {operation.name} to TRIED"
+    tried = TRIED[operation.name]
+    _, document = request(kafka, "GET", "/v1/openapi.json", None)
+    assert request(kafka, "POST", "/v1/reset", {})[0] == 200
+    _, rule = request(kafka, "POST", "/v1/rules", {"action": "hold"})
+    kafka.produce("orders", "one")  # for the journal
+    path = operation.path.format(**{name: str(rule["id"]) if name == "id" else value for name, value in tried.get("path", {}).items()})
+    query = f"?{tried['query']}" if "query" in tried else ""
+    body = tried.get("body", {}) if operation.method == "POST" else None
+    described = document["paths"][f"/v1{operation.path}"][operation.method.lower()]
+    if body is not None:
+        Draft202012Validator(described["requestBody"]["content"]["application/json"]["schema"]).validate(body)
+    status, answer = request(kafka, operation.method, f"/v1{path}{query}", body)
+    assert status == 200, answer
+    Draft202012Validator(described["responses"]["200"]["content"]["application/json"]["schema"]).validate(answer)
+    if operation.name == "journal":
+        assert answer["entries"], "the form of an entry has been seen"
+
+
+@pytest.mark.process
+def test_nothing_else_is_served(kafka: Kafka) -> None:
+    _, document = request(kafka, "GET", "/v1/openapi.json", None)
+    served = {(path, method) for path, methods in document["paths"].items() for method in methods}
+    assert served == {(f"/v1{operation.path}", operation.method.lower()) for operation in OPERATIONS}
+    status, problem = request(kafka, "GET", "/v1/rules/1/release", None)
+    assert (status, problem["error"]) == (404, "there is no GET /v1/rules/1/release; GET /v1/openapi.json has what there is")
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("wrong", [
+    {**RULE, "atcion": "hold"}, {**RULE, "count": "2"}, {**RULE, "count": 0}, {**RULE, "action": "explode"},
+    {**RULE, "error": "NOT_LEADER"},
+    {**RULE, "trigger": "never"}, {**RULE, "probability": 2}, {"api": "Produce"}, [], {**RULE, "of": "both"}, {**RULE, "optional": 1},
+])  # fmt: skip
+def test_the_description_refuses_what_the_port_refuses(kafka: Kafka, wrong: Any) -> None:
+    _, document = request(kafka, "GET", "/v1/openapi.json", None)
+    schema = document["paths"]["/v1/rules"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    assert not Draft202012Validator(schema).is_valid(wrong)
+    status, problem = request(kafka, "POST", "/v1/rules", wrong)
+    error = document["components"]["schemas"]["Error"]
+    Draft202012Validator(error).validate(problem)
+    assert status == 400

@@ -1,0 +1,126 @@
+"""The operations of the control port: the one list, for its server and for its description in OpenAPI."""
+
+from __future__ import annotations
+
+import itertools
+
+from txbroker import __version__
+from txbroker.errors import ErrorCode
+from txbroker.testing.errors import KitError
+from txbroker.testing.faults import Faults
+from txbroker.testing.journal import Entry
+from txbroker.testing.openapi import openapi_document
+from txbroker.testing.operations import BOOLEAN, COUNT, EMPTY, TEXT, Asked, Operation, Schema, list_of, object_like, object_of
+from txbroker.testing.rule_specs import ACTIONS, TRIGGERS, RuleSpec
+
+PAGE_MAX = 2000
+
+_RULE = object_like(RuleSpec, {
+    "api": {"description": "the name of the request in Kafka's protocol guide; empty for all requests"},
+    "topic": {"description": "only requests about this topic"},
+    "partition": {"description": "only requests about this partition of the topic; -1 for all"},
+    "group": {"description": "only requests about this group"},
+    "client_id": {"description": "only requests of this client id"},
+    "transactional_id": {"description": "only requests about this transactional id"},
+    "trigger": {"enum": list(TRIGGERS), "description": "on which of the matching requests the rule acts"},
+    "count": {"minimum": 1, "description": "times: the first so many; on_call: the one with this number"},
+    "probability": {"minimum": 0, "maximum": 1, "description": "of the trigger probability"},
+    "seed": {"description": "of the trigger probability: the same seed chooses the same ones of the same requests"},
+    "after": {"description": "the id of a rule that must have acted before; 0 for none"},
+    "action": {"enum": list(ACTIONS), "description": "what happens; it must be given"},
+    "error": {"enum": ["", *ErrorCode.__members__], "description": "of the action error: a name of Kafka's class Errors"},
+    "seconds": {"minimum": 0, "description": "of the action delay"},
+    "size": {"minimum": 0, "description": "truncate: so many bytes are sent; slice: bytes of a piece"},
+    "of": {"enum": ["request", "answer"], "description": "what delay and hold hold back"},
+    "optional": {"description": "a client of this port may ignore that the rule never acted"},
+})  # fmt: skip
+_NEW_RULE = {**_RULE, "required": ["action"]}
+_STATE = object_of(
+    id={**COUNT, "description": "its number, from 1 on"},
+    rule={**TEXT, "description": "the rule in one line"},
+    calls={**COUNT, "description": "requests that it matched"},
+    hits={**COUNT, "description": "requests on which it acted"},
+    held={**COUNT, "description": "requests and answers that wait for a release"},
+    optional=BOOLEAN,
+)  # fmt: skip
+_ENTRY = object_like(Entry, {
+    "n": {"description": "its number, from 1 on"},
+    "at_ms": {"description": "milliseconds since the start of the broker"},
+    "connection": {"description": "the number of the connection, from 1 on"},
+    "client_id": {},
+    "api": {"description": "the name of the request in Kafka's protocol guide"},
+    "version": {"description": "of the request"},
+    "correlation_id": {},
+    "partitions": {"description": "as topic-0; only the name of the topic if the request is about the whole topic"},
+    "topics": {},
+    "groups": {},
+    "transactional_ids": {},
+    "rule": {"description": "the id of the rule that acted on it, or 0"},
+    "outcome": {"description": "open, answered, none (a request without an answer), lost or closed"},
+    "errors": {"description": "the names of the errors in the answer"},
+    "bytes": {"description": "the size of the answer"},
+    "ms": {"description": "milliseconds from the request to its answer; null while there is none"},
+})  # fmt: skip
+_DOCUMENT: Schema = {"type": "object", "required": ["openapi", "info", "paths"]}
+
+
+def _number(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) < 16):
+        raise KitError(f"{text[:100]!r} is not a number")
+    return int(text)
+
+
+def _version(faults: Faults, asked: Asked) -> object:
+    return {"version": __version__}
+
+
+def _openapi(faults: Faults, asked: Asked) -> object:
+    return openapi_document(OPERATIONS)
+
+
+def _rules(faults: Faults, asked: Asked) -> object:
+    return {"rules": [rule.state() for rule in faults.rules.all()]}
+
+
+def _add_rule(faults: Faults, asked: Asked) -> object:
+    return faults.add(asked.body).state()
+
+
+def _rule(faults: Faults, asked: Asked) -> object:
+    return faults.rules.get(_number(asked.path["id"])).state()
+
+
+def _remove_rule(faults: Faults, asked: Asked) -> object:
+    return faults.remove(_number(asked.path["id"])).state()
+
+
+def _release(faults: Faults, asked: Asked) -> object:
+    return faults.release(_number(asked.path["id"])).state()
+
+
+def _journal(faults: Faults, asked: Asked) -> object:
+    since = _number(asked.query.get("since", "0"))
+    entries = [call.as_json() for call in itertools.islice(faults.journal.since(since), PAGE_MAX)]
+    return {"entries": entries, "last": faults.journal.last}
+
+
+def _reset(faults: Faults, asked: Asked) -> object:
+    faults.reset()
+    return {}
+
+
+OPERATIONS = (
+    Operation("GET", "", "version", "The version of the broker.", _version, object_of(version=TEXT)),
+    Operation("GET", "/openapi.json", "openapi", "This description of the control port.", _openapi, _DOCUMENT),
+    Operation("GET", "/rules", "rules", "The state of all rules, the oldest first.", _rules, object_of(rules=list_of(_STATE))),
+    Operation("POST", "/rules", "addRule", "Add a rule; its state with its id.", _add_rule, _STATE, body=_NEW_RULE),
+    Operation("GET", "/rules/{id}", "rule", "The state of a rule.", _rule, _STATE),
+    Operation("DELETE", "/rules/{id}", "removeRule", "Remove a rule, and let go on what it holds; its last state.", _remove_rule, _STATE),
+    Operation("POST", "/rules/{id}/release", "release", "Let go on what a rule holds, and hold nothing any more.", _release, _STATE),
+    Operation(
+        "GET", "/journal", "journal", f"The requests after a number, at most {PAGE_MAX}; `last` is the number of the last one.",
+        _journal, object_of(entries=list_of(_ENTRY), last=COUNT),
+        query={"since": {**COUNT, "default": 0, "description": "the number; of the last 20,000 requests"}},
+    ),
+    Operation("POST", "/reset", "reset", "Remove all rules.", _reset, EMPTY),
+)  # fmt: skip
