@@ -141,6 +141,8 @@ class Broker:
             if isinstance(error, Refused):
                 raise StartError(str(error)) from error
             raise StartError(f"ZooKeeper does not serve this broker: {error}; see its log") from error
+        except GeneratorExit:  # the process ends: nothing can be awaited any more
+            raise
         except BaseException:
             await self._stop()
             raise
