@@ -35,6 +35,7 @@ from txbroker.security.acl_model import (
     PatternType,
     ResourcePattern,
 )
+from txbroker.testing import Kafka
 from txbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 
 Op, R, P = AclOperation, AclResource, PatternType
@@ -263,3 +264,12 @@ def test_the_topic_of_the_audit_log_is_read_up_to_its_end(start_broker: Callable
     empty = f"{name}-empty"
     run("topics", *to, "--create", "--topic", empty)
     assert f"no use of a right is in topic {empty}: " in run("acls", "suggest", *to, "--topic", empty, status=1)[1]
+
+
+def test_a_topic_that_cannot_be_read_to_its_end(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("txbroker.cli.acls.audit_lines.STALLED_S", 0.5)
+    with Kafka(topics={name: 1}) as kafka:
+        kafka.produce(name, line())
+        with kafka.when("Fetch", topic=name).always().error("UNKNOWN_TOPIC_OR_PARTITION"):
+            _, errors = run("acls", "suggest", "--bootstrap-server", kafka.bootstrap_servers, "--topic", name, status=1)
+    assert f"topic {name} cannot be read to its end: no record came for 0.5 s" in errors

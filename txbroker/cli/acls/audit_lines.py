@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import time
 from collections.abc import Iterator
 
 from txbroker.cli import clients
 from txbroker.console.failures import CommandFailed, no_topic
 
 POLL_MS = 1000
+STALLED_S = 30.0  # without a record of a topic whose end is not reached
 
 Placed = tuple[str, str]
 
@@ -49,10 +51,15 @@ def _of_topic(topic: str, arguments: argparse.Namespace) -> Iterator[Placed]:
         consumer.assign(partitions)
         ends = consumer.end_offsets(partitions)
         consumer.seek_to_beginning(*partitions)
-        left = {each for each in partitions if consumer.position(each) < ends[each]}
-        while left:
+        positions = {each: consumer.position(each) for each in partitions}
+        moved_s = time.monotonic()
+        while any(positions[each] < ends[each] for each in partitions):
             for partition, records in consumer.poll(POLL_MS).items():
                 for record in records:
                     if record.offset < ends[partition] and record.value is not None:
                         yield f"{topic}-{partition.partition}, offset {record.offset}", record.value.decode(errors="replace")
-            left = {each for each in left if consumer.position(each) < ends[each]}
+            before, positions = positions, {each: consumer.position(each) for each in partitions}
+            if positions != before:
+                moved_s = time.monotonic()
+            elif time.monotonic() > moved_s + STALLED_S:
+                raise CommandFailed(f"topic {topic} cannot be read to its end: no record came for {STALLED_S:g} s; see `txbroker doctor`")
