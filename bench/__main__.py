@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -180,4 +181,5 @@ def _draw(directory: Path, outcomes: Sequence[Outcome]) -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the brokers end, too
     sys.exit(main())
