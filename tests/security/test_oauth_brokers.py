@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +20,7 @@ from kafka.net.sasl.oauth import AbstractTokenProvider
 from kafka.protocol.metadata import MetadataRequest
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
+from tests.cli.commands import ENVIRONMENT, command
 from tests.cli.commands import run as txbroker
 from tests.support import java
 from tests.support.broker import BrokerProcess
@@ -27,7 +29,7 @@ from tests.support.oauth import LOGIN, MODULE, VALIDATOR, JwksServer, SigningKey
 from tests.support.raw import ConnectionEnded, RawConnection
 from tests.support.raw_admin import create_topic
 from tests.support.sasl import produce_and_consume, properties_file, sasl_server
-from tests.support.server import HOST, free_port
+from tests.support.server import HOST, Server, free_port
 from tests.support.waiting import PATIENCE_S, until
 from txbroker.client.blocking_connection import BlockingConnection
 from txbroker.client.client_errors import LoginRefused
@@ -335,6 +337,27 @@ def test_commands_read_a_token_from_a_file(secured: Any, tmp_path: Path, name: s
     file.write_text("no token")
     _, complaint = txbroker("topics", "--bootstrap-server", secured.address, "--list", "--command-config", settings, status=1)
     assert f"{file} has no token of OAUTHBEARER" in complaint
+
+
+@pytest.mark.extended
+def test_the_mirror_gets_a_token_from_a_provider(
+    secured: Any, start_broker: Callable[..., Server], tmp_path: Path, name: str
+) -> None:
+    target = start_broker().address
+    with JwksServer(answer(RSA.token("own"))) as endpoint:
+        settings = str(properties_file(tmp_path / "client", of_provider(endpoint.url)))
+        source = ("--bootstrap-server", secured.address, "--topic", name, "--command-config", settings)
+        txbroker("topics", "--create", *source)
+        txbroker("produce", *source, stdin="by a token\n")
+        of_commands = len(endpoint.forms)
+        # It has a reactor of its own.
+        mirror = command("mirror", "--from", secured.address, "--from-command-config", settings, "--to", target, "--topic", name)
+        ended = subprocess.run([*mirror, "--until-caught-up"], env=ENVIRONMENT, capture_output=True, text=True, timeout=PATIENCE_S,
+                               check=False)  # fmt: skip
+        assert ended.returncode == 0, ended.stderr
+        assert len(endpoint.forms) > of_commands
+    output, _ = txbroker("consume", "--bootstrap-server", target, "--topic", name, "--from-beginning", "--max-messages", "1")
+    assert output == "by a token\n"
 
 
 def test_the_log_names_the_reason(secured: Any) -> None:
