@@ -38,8 +38,10 @@ Sent = list[tuple[str | None, int | None]]
 
 
 def producer(kafka: Kafka, names: Namespace, **more: Any) -> Producer:
-    settings = {"client.id": names.client_id(), "retry.backoff.ms": 1, "reconnect.backoff.ms": 1, "linger.ms": 0, "log_level": 0, **more}
-    return Producer({**kafka.client_config("confluent"), **settings})
+    settings = {"client.id": names.client_id(), "retry.backoff.ms": 1, "reconnect.backoff.ms": 1, "linger.ms": 0, "log_level": 0}
+    # When its only broker closes a connection, librdkafka would bootstrap again, and close the next one with a request in flight.
+    settings["metadata.recovery.strategy"] = "none"
+    return Producer({**kafka.client_config("confluent"), **settings, **more})
 
 
 def begin(sender: Producer, topic: str, value: bytes, sent: Sent) -> None:
