@@ -79,6 +79,7 @@ def test_an_error_in_place_of_the_work(kafka: Kafka, names: Namespace) -> None:
     pattern = {"api": "Produce", "topic": topic}
     assert kafka.journal.entries().in_order({**pattern, "error": "NOT_LEADER_OR_FOLLOWER"}, {"api": "Metadata"}, {"topic": topic})
     assert not kafka.journal.entries().in_order({**pattern, "error": "NOT_LEADER_OR_FOLLOWER"}, pattern, pattern)
+    assert [each.errors for each in produced.where(errors=())] == [(), ()], "a tuple is compared as a whole"
 
 
 def test_an_error_that_a_client_does_not_repeat(kafka: Kafka, names: Namespace) -> None:

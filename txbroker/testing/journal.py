@@ -11,7 +11,7 @@ from txbroker.testing.control_client import ControlClient
 from txbroker.testing.errors import KitError
 
 LOOK_S = 0.01
-PARTIAL = ("topics", "partitions", "groups", "transactional_ids", "errors")  # of these a pattern names one element
+PARTIAL = ("topics", "partitions", "groups", "transactional_ids", "errors")  # of these a pattern names one element, or all
 SINGULAR = {"topic": "topics", "partition": "partitions", "group": "groups", "transactional_id": "transactional_ids", "error": "errors"}
 
 
@@ -47,7 +47,10 @@ class Entry:
         return cls(**values)
 
     def matches(self, **pattern: object) -> bool:
-        """Whether it has these values: `api="Produce", topic="orders", error="NOT_LEADER_OR_FOLLOWER"`. KitError for another name."""
+        """Whether it has these values: `api="Produce", topic="orders", error="NOT_LEADER_OR_FOLLOWER"`. KitError for another name.
+
+        Of a list a value names one element, and a tuple all of them: `errors=()` is an answer without an error.
+        """
         return all(self._has(name, value) for name, value in pattern.items())
 
     def _has(self, name: str, value: object) -> bool:
@@ -55,7 +58,7 @@ class Entry:
         if name not in _FIELDS:
             raise KitError(f"an entry of the journal has no {name!r}; use one of {', '.join([*_FIELDS, *SINGULAR])}")
         found = getattr(self, name)
-        return value in found if name in PARTIAL else found == value
+        return value in found if name in PARTIAL and not isinstance(value, tuple) else bool(found == value)
 
     def text(self, *, times: bool = True) -> str:
         """One line. Without times, connections and numbers it is the same for the same requests."""
