@@ -13,9 +13,9 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from tests.support.waiting import PATIENCE_S
 from txbroker.testing import Kafka
+from txbroker.testing.control_forms import Operation
 from txbroker.testing.control_routes import OPERATIONS
 from txbroker.testing.openapi import openapi_document
-from txbroker.testing.operations import Operation
 
 RULE = {"api": "Produce", "topic": "orders", "trigger": "on_call", "count": 2, "action": "error", "error": "NOT_LEADER_OR_FOLLOWER"}
 # What each operation is tried with, by its name: values in its path and query, and a body. A new operation needs a line here.

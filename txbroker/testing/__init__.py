@@ -25,7 +25,7 @@ In the process of the broker:
 | module | purpose |
 |---|---|
 | `control_port` `control_server` | the control port: JSON over HTTP |
-| `control_routes` `operations` | what the control port serves, and the forms of its requests and answers |
+| `control_routes` `control_forms` | what the control port serves, and the forms of its requests and answers |
 | `openapi` | the description of the control port in OpenAPI |
 | `faults` | the rules and the journal of one broker |
 | `rule_specs` | the form of a rule, and its checks |

@@ -6,11 +6,11 @@ import itertools
 
 from txbroker import __version__
 from txbroker.errors import ErrorCode
+from txbroker.testing.control_forms import BOOLEAN, COUNT, EMPTY, TEXT, Asked, Operation, Schema, list_of, object_like, object_of
 from txbroker.testing.errors import KitError
 from txbroker.testing.faults import Faults
 from txbroker.testing.journal import Entry
 from txbroker.testing.openapi import openapi_document
-from txbroker.testing.operations import BOOLEAN, COUNT, EMPTY, TEXT, Asked, Operation, Schema, list_of, object_like, object_of
 from txbroker.testing.rule_specs import ACTIONS, TRIGGERS, RuleSpec
 
 PAGE_MAX = 2000

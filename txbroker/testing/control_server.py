@@ -13,11 +13,11 @@ from urllib.parse import parse_qs
 
 from twisted.web import http
 
+from txbroker.testing.control_forms import Asked, find
 from txbroker.testing.control_routes import OPERATIONS
 from txbroker.testing.errors import KitError
 from txbroker.testing.faults import Faults
 from txbroker.testing.openapi import ROOT
-from txbroker.testing.operations import Asked, find
 
 log = logging.getLogger("txbroker.testing")
 

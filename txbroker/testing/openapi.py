@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from txbroker import __version__
-from txbroker.testing.operations import COUNT, EMPTY, TEXT, Operation, Schema, object_of
+from txbroker.testing.control_forms import COUNT, EMPTY, TEXT, Operation, Schema, object_of
 
 ROOT = "/v1"
 _JSON = "application/json"
