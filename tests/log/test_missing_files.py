@@ -120,3 +120,23 @@ def test_a_new_log_is_not_judged_by_the_checkpoints_of_an_earlier_one(directory:
             file.unlink()
     (missing,) = open_log(directory, clean=False, **checkpoints).missing
     assert (missing.start, missing.end) == (0, 91)
+
+
+@pytest.mark.parametrize(("name", "is_error"), [
+    (f"{8:020d}.log", True), (f"{8:020d}.snapshot", True), (f"{0:020d}.log", True), (f"{3:020d}.log", False), (f"{3:020d}.snapshot", False),
+    ("leader-epoch-checkpoint", True), ("", True),
+])  # fmt: skip
+def test_a_file_that_a_flush_does_not_find(directory: DiskPath, name: str, is_error: bool) -> None:
+    """It is an error unless it is a segment's, or a snapshot, that the log has left meanwhile."""
+    log = three_segments(directory)
+    before = log.recovery_point
+    append(log, b"unsynced")
+    plan = log.flush_plan()
+    assert plan is not None
+    plan.absent.append(f"{directory}/{name}" if name else str(directory))
+    if is_error:
+        with pytest.raises(MissingFile, match=r"it is gone"):
+            log.flushed(plan)
+    else:
+        log.flushed(plan)
+    assert log.recovery_point == (before if is_error else 11)
