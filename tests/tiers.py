@@ -64,6 +64,7 @@ SHORT = {
     "mirror/test_command.py::test_until_caught_up": "the command `mirror`",
     # The test kit.
     "testing/test_kafka.py::test_records_are_read_as_they_were_written": "a broker for tests",
+    "testing/test_clock.py::test_what_fell_due_has_happened_when_the_clock_has_moved": "the clock of a broker for tests",
     "testing/test_rules.py::test_an_error_in_place_of_the_work": "a rule for faults",
     "testing/test_server_command.py::test_a_test_process_that_keeps_a_pipe_to_it": "the command `test-server`",
     "testing/test_plugin.py::test_a_test_with_two_clients_in_a_group": "the plugin of pytest",

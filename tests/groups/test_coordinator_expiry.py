@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.groups.coordinator_harness import A0, A1, B0, DAY_MS, CoordinatorHarness, E, now
+from tests.groups.coordinator_harness import A0, A1, B0, DAY_MS, CoordinatorHarness, E, now, waits
 from txbroker.errors import BrokerError
 from txbroker.groups.group import Group
 from txbroker.groups.group_records import GroupEntry, OffsetEntry
@@ -40,6 +40,21 @@ def test_offsets_of_simple_consumers_expire_by_their_commit():
     days(harness, 4)
     assert harness.state() == "Dead"
     assert harness.written()[-1] == OffsetEntry("g", A1, None)
+
+
+def test_offsets_expire_on_request_and_their_tombstones_are_written_then():
+    harness = CoordinatorHarness().loaded()
+    now(harness.commit({A0: 1}))
+    assert now(harness.coordinator.expire_offsets()) == E.NONE
+    assert harness.offsets() == {A0: 1}
+    harness.clock.advance(8 * 86_400)  # no check is started
+    harness.store.hold = True
+    expiring_now = harness.coordinator.expire_offsets()
+    assert waits(expiring_now)
+    harness.store.hold = False
+    harness.store.complete()
+    assert now(expiring_now) == E.NONE
+    assert harness.state() == "Dead"
 
 
 def test_offsets_of_a_group_expire_when_it_has_been_empty_for_long():

@@ -36,6 +36,16 @@ def test_joins_of_a_group_that_does_not_exist(changes, error):
     assert len(harness.coordinator.list_groups()[1]) == (error == E.MEMBER_ID_REQUIRED)
 
 
+def test_a_member_that_is_evicted_is_unknown():
+    harness = CoordinatorHarness().loaded()
+    member = harness.member()
+    harness.coordinator.evict("g", [member])
+    assert harness.coordinator.heartbeat("g", member, None, 1) == E.UNKNOWN_MEMBER_ID
+    assert harness.state() == "Empty"
+    harness.coordinator.evict("absent", [])
+    assert len(harness.coordinator.list_groups()[1]) == 1
+
+
 def test_requests_for_a_group_that_does_not_exist():
     harness = CoordinatorHarness().loaded()
     assert harness.coordinator.heartbeat("g", "m", None, 1) == E.UNKNOWN_MEMBER_ID

@@ -5,13 +5,15 @@ from __future__ import annotations
 import http.client
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
+from kafka import KafkaConsumer
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
-from tests.support.waiting import PATIENCE_S
+from tests.support.waiting import PATIENCE_S, until
 from txbroker.testing import Kafka
 from txbroker.testing.control_forms import Operation
 from txbroker.testing.control_routes import OPERATIONS
@@ -29,6 +31,11 @@ TRIED: Mapping[str, Mapping[str, Any]] = {
     "release": {"path": {"id": "1"}},
     "journal": {"query": "since=0"},
     "reset": {},
+    "clock": {},
+    "advance": {"body": {"seconds": 0}},
+    "beginAt": {"body": {"seconds": 86_400}},
+    "endAt": {},
+    "expire": {"body": {"group": "readers"}},
 }
 
 
@@ -67,12 +74,34 @@ def test_an_operation_says_what_it_does_and_takes(operation: Operation) -> None:
 def test_an_operation_answers_as_it_is_described(kafka: Kafka, operation: Operation) -> None:
     """Also what it is sent is as described."""
     assert operation.name in TRIED, f"add {operation.name} to TRIED"
-    tried = TRIED[operation.name]
-    _, document = request(kafka, "GET", "/v1/openapi.json", None)
     assert request(kafka, "POST", "/v1/reset", {})[0] == 200
     _, rule = request(kafka, "POST", "/v1/rules", {"action": "hold"})
     kafka.produce("orders", "one")  # for the journal
-    path = operation.path.format(**{name: str(rule["id"]) if name == "id" else value for name, value in tried.get("path", {}).items()})
+    with prepared(kafka, operation.name):
+        check(kafka, operation, str(rule["id"]))
+
+
+@contextmanager
+def prepared(kafka: Kafka, name: str) -> Iterator[None]:
+    """What an operation needs."""
+    if name == "endAt":
+        assert request(kafka, "POST", "/v1/at", {"seconds": 86_400})[0] == 200
+    if name == "expire":
+        kafka.reset()
+        consumer = KafkaConsumer("orders", **kafka.client_config("kafka-python", "readers"))
+        until(lambda: consumer.poll(100), "it is a member")
+        yield
+        consumer.close(autocommit=False)
+    else:
+        yield
+    if name == "beginAt":
+        assert request(kafka, "POST", "/v1/at/end", {})[0] == 200
+
+
+def check(kafka: Kafka, operation: Operation, rule_id: str) -> None:
+    tried = TRIED[operation.name]
+    _, document = request(kafka, "GET", "/v1/openapi.json", None)
+    path = operation.path.format(**{name: rule_id if name == "id" else value for name, value in tried.get("path", {}).items()})
     query = f"?{tried['query']}" if "query" in tried else ""
     body = tried.get("body", {}) if operation.method == "POST" else None
     described = document["paths"][f"/v1{operation.path}"][operation.method.lower()]

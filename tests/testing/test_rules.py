@@ -324,7 +324,7 @@ def test_what_the_control_port_refuses(kafka: Kafka) -> None:
 
 def test_a_broker_without_control_refuses_rules(kafka: Kafka) -> None:
     other = Kafka.connect(kafka.bootstrap_servers)
-    with pytest.raises(KitError, match="this broker has no control: rules and the journal need a broker that the test kit has started"):
+    with pytest.raises(KitError, match="this broker has no control: rules, the journal and the clock need a broker"):
         other.when("Produce").disconnect()
     with pytest.raises(KitError, match="this broker has no control"):
         other.journal.entries()

@@ -171,6 +171,17 @@ def test_a_new_coordinator_times_the_rest_of_a_timeout(step_s: int, left_s: int)
     assert harness.state() is S.COMPLETE_ABORT
 
 
+def test_a_transaction_is_aborted_before_its_timeout_on_request() -> None:
+    harness = TransactionHarness().loaded()
+    producer = harness.ongoing()
+    (hosted,) = harness.coordinator
+    harness.coordinator.abort(hosted)
+    assert harness.state() is S.COMPLETE_ABORT
+    assert harness.end(producer) == E.PRODUCER_FENCED
+    harness.coordinator.abort(hosted)
+    assert harness.state() is S.COMPLETE_ABORT, "there is no transaction: nothing changes"
+
+
 def test_a_timeout_while_the_end_is_being_written_changes_nothing() -> None:
     harness = TransactionHarness(abort_interval_ms=1_000).loaded()
     harness.coordinator.start()

@@ -190,6 +190,16 @@ class Components:
         return self._logs.cleaner
 
     @property
+    def logs(self) -> LogComponents:
+        """What maintains the logs."""
+        return self._logs
+
+    @property
+    def coordinators(self) -> CoordinatorComponents:
+        """The coordinators of groups and transactions."""
+        return self._coordinators
+
+    @property
     def topic_admin(self) -> TopicAdmin:
         """The administration of topics."""
         return self._topics.admin

@@ -16,6 +16,7 @@ class LogComponents:
     """Of all log directories."""
 
     def __init__(self, environment: Environment, config: BrokerConfig, directories: LogDirectories, replicas: Replicas) -> None:
+        self.directories = directories
         self.retention = Retention(environment.reactor, directories, replicas, environment.now_ms)
         self.cleaner = LogCleaner(
             environment.reactor,

@@ -149,6 +149,13 @@ class GroupCoordinator:
         absent = ErrorCode.UNKNOWN_MEMBER_ID
         return ErrorCode.NONE, [MemberLeft(member_id=m.member_id, group_instance_id=m.group_instance_id, error=absent) for m in members]
 
+    def evict(self, group_id: str, member_ids: Iterable[str]) -> None:
+        """End the sessions of these members of a group of this broker now, as when they time out."""
+        hosted = self._hosted.find(group_id)
+        if hosted is not None:
+            hosted.group.evict(member_ids, self._monotonic_ms())
+            self._writer.perform(hosted)
+
     # Offsets
 
     def commit_offsets(
@@ -242,6 +249,10 @@ class GroupCoordinator:
         answers = {p: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if _is_subscribed(hosted, p) else ErrorCode.NONE for p in partitions}
         free = [p for p, error in answers.items() if not error]
         return self._removal.remove(hosted, free).addCallback(lambda error: (ErrorCode.NONE, answers | dict.fromkeys(free, error)))
+
+    def expire_offsets(self) -> Deferred[ErrorCode]:
+        """Remove the offsets that have expired now, instead of at the next check; fires when their tombstones are written."""
+        return self._removal.expire_now()
 
     def topics_deleted(self, topics: Iterable[str]) -> Deferred[None]:
         """Delete the offsets of deleted topics, with tombstones."""

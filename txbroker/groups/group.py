@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from txbroker.errors import ErrorCode
@@ -188,15 +188,21 @@ class Group(GroupMembership):
         self._wake_ms = None
         for member_id in [m for m, deadline in self.pending.items() if deadline <= monotonic_ms]:
             del self.pending[member_id]
-        failed = [m for m in self.roster if m.is_watched and m.deadline_ms <= monotonic_ms]
-        for member in failed:
-            self._remove(member, "its session timed out")
-        self._after_removal(bool(failed), "members failed", monotonic_ms)
+        self._end_sessions([m for m in self.roster if m.is_watched and m.deadline_ms <= monotonic_ms], monotonic_ms)
         if self._rebalance is not None and self._rebalance.deadline_ms <= monotonic_ms:
             self._rebalance_timed_out(self._rebalance, monotonic_ms)
         if self._sync_deadline_ms is not None and self._sync_deadline_ms <= monotonic_ms:
             self._sync_timed_out(monotonic_ms)
         self._wake_at_next()
+
+    def evict(self, member_ids: Iterable[str], monotonic_ms: int) -> None:
+        """End the sessions of members now, as when they time out."""
+        self._end_sessions([self.roster[member_id] for member_id in member_ids], monotonic_ms)
+
+    def _end_sessions(self, failed: Sequence[Member], monotonic_ms: int) -> None:
+        for member in failed:
+            self._remove(member, "its session timed out")
+        self._after_removal(bool(failed), "members failed", monotonic_ms)
 
     def written(self, then: Written, error: ErrorCode, monotonic_ms: int) -> None:
         """The record of a `Persist` effect is in the log, or could not be written."""

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 
-from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.defer import Deferred, gatherResults, succeed
 
 from txbroker.clock import Clock, DelayedCall
 from txbroker.coordinators.state_log import Pair
@@ -85,21 +85,25 @@ class OffsetRemoval:
         return self.remove(hosted, partitions, group_too=empty and hosted.offsets.would_be_unused_without(len(partitions)))
 
     def _expire(self) -> None:
-        """Remove expired offsets, and groups that are then unused."""
         self.start()
+        self.expire_now()
+
+    def expire_now(self) -> Deferred[ErrorCode]:
+        """Remove expired offsets, and groups that are then unused. Fires with the first error when their tombstones are written."""
         now_ms = self._now_ms()
+        removals: list[Deferred[ErrorCode]] = []
         for hosted in self._hosted:
             try:
-                self._expire_group(hosted, now_ms)
+                removals.append(self._expire_group(hosted, now_ms))
             except Exception:
                 log.exception("group %s: internal error while expiring its offsets; trying again at the next check", hosted.group.group_id)
+        return gatherResults(removals, consumeErrors=True).addCallback(lambda errors: next((e for e in errors if e), ErrorCode.NONE))
 
-    def _expire_group(self, hosted: HostedGroup, now_ms: int) -> None:
+    def _expire_group(self, hosted: HostedGroup, now_ms: int) -> Deferred[ErrorCode]:
         partitions = expired(hosted.group, hosted.offsets, now_ms, self._config.offsets_retention_ms)
         if partitions:
             log.info("group %s: removing %s", hosted.group.group_id, amount(len(partitions), "expired offset"))
-        if partitions or hosted.is_unused:
-            self._clean(hosted, partitions)
+        return self._clean(hosted, partitions) if partitions or hosted.is_unused else succeed(ErrorCode.NONE)
 
 
 def _is_droppable(hosted: HostedGroup) -> bool:

@@ -18,6 +18,7 @@
 | `unittest_mixin` | `KafkaMixin` for unittest.TestCase |
 | `errors` | `KitError` |
 | `rules` `journal` | rules for faults and the journal of requests, as a test uses them |
+| `broker_control` | the clock of the broker, and what ends by request, as a test uses them |
 | `control_client` | requests to the control port of a broker |
 
 In the process of the broker:
@@ -27,6 +28,9 @@ In the process of the broker:
 | `control_port` `control_server` | the control port: JSON over HTTP |
 | `control_routes` `control_forms` | what the control port serves, and the forms of its requests and answers |
 | `openapi` | the description of the control port in OpenAPI |
+| `operations` `broker_routes` | what the control port does with the broker itself |
+| `moved_clock` `due_work` | the wall clock with an offset, and what is done when it moves |
+| `expiry` | members and transactions that end by request |
 | `faults` | the rules and the journal of one broker |
 | `rule_specs` | the form of a rule, and its checks |
 | `rule_set` | which rule acts on a request |

@@ -22,18 +22,18 @@ class ControlClient:
         """The answer to GET; KitError with the error of the port."""
         return self._request("GET", path)
 
-    def post(self, path: str, body: object = None) -> Any:
+    def post(self, path: str, body: object = None, timeout_s: float = TIMEOUT_S) -> Any:
         """The answer to POST; KitError."""
-        return self._request("POST", path, {} if body is None else body)
+        return self._request("POST", path, {} if body is None else body, timeout_s)
 
     def delete(self, path: str) -> Any:
         """The answer to DELETE; KitError."""
         return self._request("DELETE", path)
 
-    def _request(self, method: str, path: str, body: object = None) -> Any:
+    def _request(self, method: str, path: str, body: object = None, timeout_s: float = TIMEOUT_S) -> Any:
         if self.url is None:
-            raise KitError("this broker has no control: rules and the journal need a broker that the test kit has started")
-        connection = http.client.HTTPConnection(urlsplit(self.url).netloc, timeout=TIMEOUT_S)
+            raise KitError("this broker has no control: rules, the journal and the clock need a broker that the test kit has started")
+        connection = http.client.HTTPConnection(urlsplit(self.url).netloc, timeout=timeout_s)
         try:
             content = None if body is None else json.dumps(body)
             headers = {"Content-Type": "application/json", "Connection": "close"} if content else {"Connection": "close"}

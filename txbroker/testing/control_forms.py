@@ -31,18 +31,19 @@ class Asked(NamedTuple):
 class Operation:
     """One request that the port serves. `path`: after /v1, with {names} of variables, which are numbers.
 
-    `run` makes the answer, which has the form of `answer`; it raises KitError. `query`: the forms of optional parameters. `body`: of a
-    POST; without it the object is empty.
+    `run` makes the answer of a `part` of the broker, or a Deferred of it, in the form of `answer`; it raises KitError. `query`: the forms
+    of optional parameters. `body`: of a POST; without it the object is empty.
     """
 
     method: str
     path: str
     name: str
     summary: str
-    run: Callable[[Faults, Asked], object]
+    run: Callable[[Any, Asked], object]
     answer: Schema
     query: Mapping[str, Schema] = field(default_factory=dict)
     body: Schema | None = None
+    part: type = Faults
 
     @property
     def variables(self) -> list[str]:

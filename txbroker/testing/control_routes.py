@@ -6,6 +6,7 @@ import itertools
 
 from txbroker import __version__
 from txbroker.errors import ErrorCode
+from txbroker.testing.broker_routes import BROKER_OPERATIONS
 from txbroker.testing.control_forms import BOOLEAN, COUNT, EMPTY, TEXT, Asked, Operation, Schema, list_of, object_like, object_of
 from txbroker.testing.errors import KitError
 from txbroker.testing.faults import Faults
@@ -122,5 +123,6 @@ OPERATIONS = (
         _journal, object_of(entries=list_of(_ENTRY), last=COUNT),
         query={"since": {**COUNT, "default": 0, "description": "the number; of the last 20,000 requests"}},
     ),
-    Operation("POST", "/reset", "reset", "Remove all rules.", _reset, EMPTY),
+    Operation("POST", "/reset", "reset", "Remove all rules. The clock stays where it is.", _reset, EMPTY),
+    *BROKER_OPERATIONS,
 )  # fmt: skip

@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 from urllib.parse import parse_qs
 
+from twisted.internet.defer import maybeDeferred
+from twisted.python.failure import Failure
 from twisted.web import http
 
 from txbroker.testing.control_forms import Asked, find
@@ -18,6 +22,7 @@ from txbroker.testing.control_routes import OPERATIONS
 from txbroker.testing.errors import KitError
 from txbroker.testing.faults import Faults
 from txbroker.testing.openapi import ROOT
+from txbroker.testing.operations import Operations
 
 log = logging.getLogger("txbroker.testing")
 
@@ -36,16 +41,16 @@ class Problem(Exception):
 class Control:
     """What the port does."""
 
-    def __init__(self, faults: Faults) -> None:
-        self._faults = faults
+    def __init__(self, faults: Faults, operations: Operations) -> None:
+        self._parts: Mapping[type, object] = {Faults: faults, Operations: operations}
 
     def handle(self, method: str, path: list[str], query: dict[str, list[str]], body: Any) -> object:
-        """The answer to a request; Problem, KitError."""
+        """The answer to a request, or a Deferred of it; Problem, KitError."""
         found = find(OPERATIONS, method, path)
         if found is None:
             raise Problem(http.NOT_FOUND, f"there is no {method} {'/'.join([ROOT, *path])}; GET {ROOT}/openapi.json has what there is")
         operation, variables = found
-        return operation.run(self._faults, Asked(variables, {name: values[0] for name, values in query.items()}, body))
+        return operation.run(self._parts[operation.part], Asked(variables, {name: values[0] for name, values in query.items()}, body))
 
 
 class ControlRequest(http.Request):
@@ -70,15 +75,22 @@ class ControlRequest(http.Request):
     def process(self) -> None:
         if self._is_refused:
             return
-        try:
-            status, answer = http.OK, self._answer()
-        except Problem as problem:
-            status, answer = problem.status, {"error": str(problem)}
-        except KitError as error:
-            status, answer = http.BAD_REQUEST, {"error": str(error)}
-        except Exception as error:
-            log.exception("internal error in the control port")
-            status, answer = http.INTERNAL_SERVER_ERROR, {"error": f"internal error: {error}; the broker's log has the traceback"}
+        maybeDeferred(self._answer).addCallbacks(partial(self._respond, http.OK), self._failed)
+
+    def _failed(self, failure: Failure) -> None:
+        error = failure.value
+        if isinstance(error, Problem):
+            status, text = error.status, str(error)
+        elif isinstance(error, KitError):
+            status, text = http.BAD_REQUEST, str(error)
+        else:
+            log.error("internal error in the control port: %s", failure.getTraceback())
+            status, text = http.INTERNAL_SERVER_ERROR, f"internal error: {error}; the broker's log has the traceback"
+        self._respond(status, {"error": text})
+
+    def _respond(self, status: int, answer: object) -> None:
+        if self._disconnected:
+            return  # the client has not waited
         content = json.dumps(answer).encode()
         self.setResponseCode(status)
         self.setHeader(b"content-type", _JSON)

@@ -13,11 +13,13 @@ from typing import Self
 from txbroker.client.client_machine import ClientSettings
 from txbroker.console.addresses import addresses
 from txbroker.console.failures import BadUsage
+from txbroker.testing.broker_control import BrokerControl
 from txbroker.testing.broker_process import START_TIMEOUT_S, BrokerProcess
 from txbroker.testing.client_settings import client_settings
 from txbroker.testing.control_client import ControlClient
 from txbroker.testing.errors import KitError
 from txbroker.testing.journal import Journal
+from txbroker.testing.moved_clock import read_offset
 from txbroker.testing.namespaces import Namespace
 from txbroker.testing.records import Reading, Record, produce
 from txbroker.testing.rule_specs import RuleSpec
@@ -28,7 +30,7 @@ from txbroker.testing.topics import Administration
 DIRECTORY_PREFIX = "txbroker-"
 
 
-class Kafka:
+class Kafka(BrokerControl):
     """A broker in a process of its own: `with Kafka() as kafka:`. It ends with this process, however that ends.
 
     `journal` has the requests of clients (`Journal`). It ends, as the rules do, with the process of the broker.
@@ -176,7 +178,7 @@ class Kafka:
     def control_url(self) -> str:
         """The URL of the control port; KitError if the broker has none."""
         if self._control.url is None:
-            raise KitError("this broker has no control: rules and the journal need a broker that the test kit has started")
+            raise KitError("this broker has no control: rules, the journal and the clock need a broker that the test kit has started")
         return self._control.url
 
     def when(
@@ -191,6 +193,10 @@ class Kafka:
             api=api, topic=topic, partition=partition, group=group, client_id=client_id, transactional_id=transactional_id
         )  # fmt: skip
         return When(spec, self._rules.add)
+
+    def reset(self) -> None:
+        """Remove all rules of the broker. The clock stays where it is: it cannot go back."""
+        self._post("/reset")
 
     def end_rules(self, *, check: bool = True) -> None:
         """Remove all rules that were added here; with `check` UnmatchedRule if one of them has never acted."""
@@ -220,9 +226,23 @@ class Kafka:
         """Compact a topic now: of each key only the last record is left. Returns when that is done. ClientError if it is not compacted."""
         self._administration().operate(topic, "txbroker.compact", "roll")
 
-    def expire(self, topic: str) -> None:
-        """Delete now what retention allows to delete: records of timestamps that are older than retention.ms. Returns when it is done."""
-        self._administration().operate(topic, "txbroker.expire", "now")
+    def expire(self, topic: str = "", *, group: str = "", member: str = "", transaction: str = "", session: str = "") -> None:
+        """End something now, as by its time limit; returns when that is done. One of:
+
+        - `topic`: delete what retention allows to delete, records of timestamps that are older than retention.ms.
+        - `group`, `member` or both: evict all members of a group, or those with a member id, group.instance.id or client id, as after
+          their session timeout. Their next request is answered with UNKNOWN_MEMBER_ID.
+        - `transaction`: abort the open transaction of a transactional id, as after its timeout, and fence its producer.
+        - `session`: that of a broker with ZooKeeper. A broker alone has none.
+
+        KitError if there is no such thing.
+        """
+        if topic and not (group or member or transaction or session):
+            self._administration().operate(topic, "txbroker.expire", "now")
+        elif topic:
+            raise KitError("a topic expires alone: call expire() again for the group, member, transaction or session")
+        else:
+            self._expire(group=group, member=member, transaction=transaction, session=session)
 
     def trim(self, topic: str, partition: int, before: int) -> int:
         """Delete the records before an offset, -1 for all of them (DeleteRecords); the first offset that is left."""
@@ -233,8 +253,11 @@ class Kafka:
         return self._administration().delete_group(name)
 
     def produce(self, topic: str, *records: Record | bytes | str) -> list[int]:
-        """Write records, with acks=all, and return their offsets in the same order. The topic must exist."""
-        return produce(_addresses(self.bootstrap_servers), topic, records, _CLIENT)
+        """Write records, with acks=all, and return their offsets in the same order. The topic must exist.
+
+        Records without a timestamp get the date of the broker's clock.
+        """
+        return produce(_addresses(self.bootstrap_servers), topic, records, _CLIENT, self._ahead_ms())
 
     def records(self, topic: str) -> list[Record]:
         """All records of a topic, by partition and offset, without those of open and aborted transactions."""
@@ -245,6 +268,12 @@ class Kafka:
         """As `records`, as soon as there are `count` of them or more; KitError if there are fewer after `timeout_s`."""
         with Reading(_addresses(self.bootstrap_servers), topic, _CLIENT) as reading:
             return reading.wait(count, timeout_s)
+
+    def _ahead_ms(self) -> int:
+        """By how much the broker's clock is ahead."""
+        if self._log_path is not None:  # the broker writes its file there
+            return read_offset(str(self._log_path.parent)).ms
+        return 0 if self._control.url is None else int(self._control.get("/clock")["ahead_ms"])
 
     def _administration(self) -> Administration:
         return Administration(_addresses(self.bootstrap_servers), _CLIENT)

@@ -70,9 +70,12 @@ def _as_bytes(content: bytes | str | None) -> bytes | None:
 
 
 def produce(
-    addresses: Sequence[tuple[str, int]], topic: str, written: Iterable[Record | bytes | str], settings: ClientSettings
+    addresses: Sequence[tuple[str, int]], topic: str, written: Iterable[Record | bytes | str], settings: ClientSettings, ahead_ms: int = 0
 ) -> list[int]:
-    """Write records, and return their offsets, in the same order; ClientError. The topic must exist."""
+    """Write records, and return their offsets, in the same order; ClientError. The topic must exist.
+
+    Records without a timestamp get that of the wall clock, and `ahead_ms` more.
+    """
     given = [each if isinstance(each, Record) else Record(each) for each in written]
     by_partition: dict[int, list[int]] = {}
     for index, record in enumerate(given):
@@ -84,7 +87,7 @@ def produce(
             if partition not in reader.partitions:
                 raise KitError(f"topic {topic} has no partition {partition}; its partitions are {', '.join(map(str, reader.partitions))}")
             for some in _batches(given, indexes):
-                first = _append(reader, topic, partition, [given[index] for index in some])
+                first = _append(reader, topic, partition, [given[index] for index in some], ahead_ms)
                 for distance, index in enumerate(some):
                     offsets[index] = first + distance
     finally:
@@ -107,9 +110,9 @@ def _batches(given: Sequence[Record], indexes: Sequence[int]) -> Iterator[list[i
         yield some
 
 
-def _append(reader: TopicReader, topic: str, partition: int, some: Sequence[Record]) -> int:
+def _append(reader: TopicReader, topic: str, partition: int, some: Sequence[Record], ahead_ms: int) -> int:
     """Write one batch; the offset of its first record."""
-    now_ms = time.time_ns() // 1_000_000
+    now_ms = time.time_ns() // 1_000_000 + ahead_ms
     encoded = [
         records.Record(index, now_ms if record.timestamp is None else record.timestamp, record.key, record.value, record.headers)
         for index, record in enumerate(some)

@@ -26,6 +26,8 @@ from txbroker.tap import BrokerService, log_twisted, monotonic_reactor
 from txbroker.testing.control_port import open_control
 from txbroker.testing.fault_ports import FaultPorts
 from txbroker.testing.faults import Faults
+from txbroker.testing.moved_clock import MovedClock
+from txbroker.testing.operations import Operations
 from txbroker.testing.process_end import watch_process
 
 FAILED = 1
@@ -45,12 +47,18 @@ def main() -> int:
         return FAILED
     log_twisted()
     reactor = monotonic_reactor()
-    faults = Faults(reactor) if arguments.control else None
-    adapt = _unchanged if faults is None else partial(_with_faults, faults)
-    service = BrokerService(startup, os.path.join(arguments.directory, "ready"), refuse=_refuse, adapt=adapt)
+    ready = os.path.join(arguments.directory, "ready")
+    if arguments.control:
+        faults, clock = Faults(reactor), MovedClock(arguments.directory)
+        operations = Operations(reactor, clock)
+        service = BrokerService(
+            startup, ready, refuse=_refuse, on_ready=operations.serve, adapt=partial(_controlled, faults, clock)
+        )  # fmt: skip
+    else:
+        service = BrokerService(startup, ready, refuse=_refuse)
     service.startService()
-    if faults is not None:
-        _write(os.path.join(arguments.directory, "control"), open_control(reactor, faults))
+    if arguments.control:
+        _write(os.path.join(arguments.directory, "control"), open_control(reactor, faults, operations))
     reactor.addSystemEventTrigger("before", "shutdown", service.stopService)
     watched = _Watched(reactor, arguments.stop_with)
     reactor.callWhenRunning(watched.start)
@@ -71,12 +79,8 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _unchanged(environment: Environment) -> Environment:
-    return environment
-
-
-def _with_faults(faults: Faults, environment: Environment) -> Environment:
-    return replace(environment, ports=partial(FaultPorts, faults))
+def _controlled(faults: Faults, clock: MovedClock, environment: Environment) -> Environment:
+    return replace(environment, ports=partial(FaultPorts, faults), now_ms=clock.over(environment.now_ms))
 
 
 def _write(path: str, text: str) -> None:

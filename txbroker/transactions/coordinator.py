@@ -206,15 +206,18 @@ class TransactionCoordinator:
 
     def abort_timed_out(self) -> None:
         """Abort the transactions that are open for longer than their timeout."""
-        now_s, now_ms = self._clock.seconds(), self._now_ms()
+        now_s = self._clock.seconds()
         for hosted in self:
-            if hosted.times_out_s is None or hosted.times_out_s > now_s:
-                continue
-            transition = hosted.transaction.abort_timed_out(now_ms)
-            if transition is not None:
-                log.info("transactional id %s: its transaction of producer %d with epoch %d is aborted after its timeout of %d ms",
-                         hosted.transaction.transactional_id, *_ids(hosted.transaction.producer), transition.record.timeout_ms)  # fmt: skip
-                self._begin(hosted, transition)
+            if hosted.times_out_s is not None and hosted.times_out_s <= now_s:
+                self.abort(hosted)
+
+    def abort(self, hosted: HostedTransaction) -> None:
+        """Abort an open transaction as after its timeout, which fences its producer; nothing while another decision is being written."""
+        transition = hosted.transaction.abort_timed_out(self._now_ms())
+        if transition is not None:
+            log.info("transactional id %s: its transaction of producer %d with epoch %d is aborted after its timeout of %d ms",
+                     hosted.transaction.transactional_id, *_ids(hosted.transaction.producer), transition.record.timeout_ms)  # fmt: skip
+            self._begin(hosted, transition)
 
     def remove_expired(self) -> None:
         """Remove the ids that were not used for transactional.id.expiration.ms, with tombstones."""

@@ -1,0 +1,65 @@
+"""What `Kafka` does by the control port of its broker: the clock, and what ends by request."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from txbroker.testing.control_client import ControlClient
+from txbroker.testing.errors import KitError
+
+TIMEOUT_S = 300.0  # a move of the clock over much data takes its time
+
+
+class BrokerControl:
+    """A part of `Kafka`. Methods raise KitError."""
+
+    is_shared: bool
+    _control: ControlClient
+
+    @property
+    def now(self) -> datetime:
+        """The date as the broker sees it, in UTC."""
+        return datetime.fromtimestamp(self._control.get("/clock")["now_ms"] / 1000, UTC)
+
+    def advance(self, by: timedelta) -> None:
+        """Set the broker's wall clock ahead. When this returns, what fell due has happened, in the order of its dates.
+
+        That is: retention, segments that are closed by time, compaction with its lags, tombstones, committed offsets, producer ids,
+        transactional ids, and transactions that are open for longer than their timeout. Members of groups keep their sessions: they have
+        monotonic deadlines, see `expire`. Clients keep their own clocks, and write records with today's date: retention deletes these,
+        too, if the clock is further ahead than retention.ms. `at`, or message_timestamp_type="LogAppendTime" of the topic, avoids that.
+
+        The clock stays ahead, also over `kill` and `start`, and never goes back.
+        """
+        self._move("/advance", by, "advance")
+
+    @contextmanager
+    def at(self, by: timedelta) -> Iterator[None]:
+        """The broker's wall clock is ahead within a with statement: as `advance`, but at the end it is what it was.
+
+        What has happened remains; what clients write afterwards has the date of the broker again.
+        """
+        self._move("/at", by, "at")
+        try:
+            yield
+        finally:
+            self._post("/at/end")
+
+    def _move(self, path: str, by: timedelta, method: str) -> None:
+        if self.is_shared:
+            problem = "the processes of this test run share the broker, and its clock would move for the tests of all"
+            raise KitError(f"{problem}: take a broker of txbroker_factory, or specify --txbroker-per-worker")
+        if not isinstance(by, timedelta):
+            raise KitError(f"{method}() takes a timedelta, such as timedelta(days=8), not {by!r}")
+        if by < timedelta(0):
+            raise KitError(f"{method}() is called with {by}: a clock cannot go back; start another broker instead")
+        self._post(path, {"seconds": by.total_seconds()})
+
+    def _expire(self, **names: str) -> None:
+        self._post("/expire", {key: name for key, name in names.items() if name})
+
+    def _post(self, path: str, body: object = None) -> Any:
+        return self._control.post(path, body, TIMEOUT_S)

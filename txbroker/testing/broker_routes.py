@@ -1,0 +1,42 @@
+"""The operations of the control port on the broker itself: its clock, and what ends by request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from txbroker.testing.control_forms import COUNT, TEXT, Asked, Operation, Schema, list_of, object_of
+from txbroker.testing.operations import Operations
+
+_CLOCK = object_of(
+    now_ms={**COUNT, "description": "the date as the broker sees it, in milliseconds since 1970"},
+    ahead_ms={**COUNT, "description": "how far its clock is ahead"},
+)
+_SECONDS = object_of(seconds={"type": "number", "minimum": 0, "description": "by how much; a clock cannot go back"})
+_NAMES: Schema = {
+    "type": "object",
+    "properties": {
+        "group": {**TEXT, "description": "a group, of which all members are evicted, or the named one"},
+        "member": {**TEXT, "description": "a member id, group.instance.id or client id, in the group or in all of them"},
+        "transaction": {**TEXT, "description": "a transactional id, whose open transaction is aborted"},
+        "session": {**TEXT, "description": "of a broker with ZooKeeper; one that is alone has none"},
+    },
+    "additionalProperties": False,
+}
+_EXPIRED = object_of(members={**list_of(TEXT), "description": "the member ids of the members that were evicted"})
+
+
+def _run(path: str) -> Callable[[Operations, Asked], object]:
+    return lambda operations, asked: operations.run(path, asked.body)
+
+
+def _operation(method: str, path: str, name: str, summary: str, answer: Schema, body: Schema | None = None) -> Operation:
+    return Operation(method, path, name, summary, _run(path), answer, body=body, part=Operations)
+
+
+BROKER_OPERATIONS = (
+    _operation("GET", "/clock", "clock", "The date as the broker sees it.", _CLOCK),
+    _operation("POST", "/advance", "advance", "Set the clock ahead; answered when all is done that fell due.", _CLOCK, _SECONDS),
+    _operation("POST", "/at", "beginAt", "The same until /at/end.", _CLOCK, _SECONDS),
+    _operation("POST", "/at/end", "endAt", "Return to the time before /at. What has happened remains.", _CLOCK),
+    _operation("POST", "/expire", "expire", "End members of groups, or a transaction, as by their timeouts.", _EXPIRED, _NAMES),
+)

@@ -1,0 +1,124 @@
+"""What the control port does with the broker itself: its clock, and what ends or changes by request. `broker_routes.py` has the forms."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from twisted.internet.defer import Deferred, DeferredLock
+
+from txbroker.broker.components import Components
+from txbroker.broker.service import Broker
+from txbroker.testing import expiry
+from txbroker.testing.due_work import DueWork
+from txbroker.testing.errors import KitError
+from txbroker.testing.moved_clock import MovedClock
+
+T = TypeVar("T")
+
+SECONDS = "it must be a number of seconds, 0 or more: a clock cannot go back"
+
+
+class Operations:
+    """One at a time, in the order of the requests."""
+
+    def __init__(self, reactor: Any, clock: MovedClock) -> None:
+        self._reactor = reactor
+        self._clock = clock
+        self._components: Components | None = None
+        self._due: DueWork | None = None
+        self._lock: Any = DeferredLock()
+        self._work = {
+            "/clock": self._clock_state,
+            "/advance": self._advance,
+            "/at": self._begin_scope,
+            "/at/end": self._end_scope,
+            "/expire": self._expire,
+        }
+
+    def serve(self, broker: Broker) -> None:
+        """The broker serves clients."""
+        assert broker.components is not None
+        self._components = broker.components
+        self._due = DueWork(self._reactor, self._clock, broker.components)
+
+    def run(self, path: str, body: Any) -> Deferred[object]:
+        """Fires with the answer, or fails with KitError."""
+        work: Any = self._work[path]
+        if body is not None and not isinstance(body, dict):
+            raise KitError("the body must be a JSON object")
+        done: Deferred[object] = self._lock.run(lambda: Deferred.fromCoroutine(work(body or {})))
+        return done
+
+    async def _clock_state(self, body: Mapping[str, Any]) -> object:
+        _fields(body)
+        return self._state()
+
+    async def _advance(self, body: Mapping[str, Any]) -> object:
+        due, by_ms = self._serving(self._due), _milliseconds(body)
+        self._clock.advance(by_ms)
+        return await self._show(due)
+
+    async def _begin_scope(self, body: Mapping[str, Any]) -> object:
+        due, by_ms = self._serving(self._due), _milliseconds(body)
+        if not by_ms:
+            raise KitError("seconds is 0: a scope of at() must be ahead")
+        self._clock.begin_scope(by_ms)
+        return await self._show(due)
+
+    async def _end_scope(self, body: Mapping[str, Any]) -> object:
+        _fields(body)
+        due = self._serving(self._due)
+        self._clock.end_scope()
+        due.went_back()
+        return self._state()
+
+    async def _show(self, due: DueWork) -> object:
+        problems = await due.show()
+        if problems:
+            raise KitError(f"the clock has moved, but not all that fell due has happened: {'; '.join(problems)}")
+        return self._state()
+
+    def _state(self) -> object:
+        return {"now_ms": self._clock.now_ms(), "ahead_ms": self._clock.shown_ms}
+
+    async def _expire(self, body: Mapping[str, Any]) -> object:
+        _fields(body, "group", "member", "transaction", "session")
+        components = self._serving(self._components)
+        names = {key: _text(body, key) for key in body}
+        match sorted(key for key, name in names.items() if name):
+            case ["group"] | ["group", "member"] | ["member"]:
+                return {"members": expiry.members(components, names.get("group", ""), names.get("member", ""))}
+            case ["transaction"]:
+                await expiry.transaction(self._reactor, components, names["transaction"])
+                return {"members": []}
+            case ["session"]:
+                raise KitError("there is no session to expire: this broker is alone, and only brokers of a cluster on ZooKeeper have one")
+        raise KitError("name what expires: a group or a member or both, or a transaction, or a session")
+
+    def _serving(self, part: T | None) -> T:
+        if part is None:
+            raise KitError("the broker does not serve clients yet: wait until it is ready")
+        return part
+
+
+def _fields(body: Mapping[str, Any], *known: str) -> None:
+    unknown = sorted(set(body) - set(known))
+    if unknown:
+        raise KitError(f"the body has {', '.join(unknown)}; it may have {', '.join(known) or 'nothing'}")
+
+
+def _milliseconds(body: Mapping[str, Any]) -> int:
+    _fields(body, "seconds")
+    seconds = body.get("seconds")
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not math.isfinite(seconds) or seconds < 0:
+        raise KitError(f"seconds is {seconds!r}; {SECONDS}")
+    return round(seconds * 1000)
+
+
+def _text(body: Mapping[str, Any], key: str) -> str:
+    value = body[key]
+    if not isinstance(value, str):
+        raise KitError(f"{key} is {value!r}; it must be text")
+    return value
