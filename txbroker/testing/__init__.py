@@ -46,6 +46,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from txbroker.client.client_errors import ClientError
     from txbroker.testing.errors import KitError
     from txbroker.testing.journal import Entry, Journal
     from txbroker.testing.kafka import Kafka
@@ -54,11 +55,12 @@ if TYPE_CHECKING:
     from txbroker.testing.rules import Rule, UnmatchedRule
     from txbroker.testing.unittest_mixin import KafkaMixin
 
-__all__ = ["Entry", "Journal", "Kafka", "KafkaMixin", "KitError", "Namespace", "Record", "Rule", "UnmatchedRule"]
+__all__ = ["ClientError", "Entry", "Journal", "Kafka", "KafkaMixin", "KitError", "Namespace", "Record", "Rule", "UnmatchedRule"]
 
 _MODULES = {
-    "Entry": "journal", "Journal": "journal", "Kafka": "kafka", "KafkaMixin": "unittest_mixin", "KitError": "errors",
-    "Namespace": "namespaces", "Record": "records", "Rule": "rules", "UnmatchedRule": "rules",
+    "ClientError": "client.client_errors", "Entry": "testing.journal", "Journal": "testing.journal", "Kafka": "testing.kafka",
+    "KafkaMixin": "testing.unittest_mixin", "KitError": "testing.errors", "Namespace": "testing.namespaces", "Record": "testing.records",
+    "Rule": "testing.rules", "UnmatchedRule": "testing.rules",
 }  # fmt: skip
 
 
@@ -67,4 +69,4 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib
 
-    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+    return getattr(importlib.import_module(f"txbroker.{_MODULES[name]}"), name)
