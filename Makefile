@@ -15,7 +15,7 @@ export TXBROKER_TEST_CACHE ?= $(CURDIR)/.cache
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv run test test-all changed unit sim sim-bugs prepare lint coverage generated mutate fuzz crash chaos crash-transactions crash-mirror crash-spark damage failovers soak overload bench bench-pipeline bench-cluster bench-processes scale profile compat compat-cluster demo demo-spark docs clean
+.PHONY: help venv run test test-all changed unit sim sim-bugs prepare lint coverage generated mutate fuzz crash chaos crash-transactions crash-mirror crash-spark damage failovers soak overload bench bench-pipeline bench-cluster bench-processes scale profile compat compat-cluster demo demo-spark docs release clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -110,7 +110,7 @@ TYPED_TESTS := api client_quotas compat crash dump fakes fuzz histories metrics 
 
 lint: $(VENV)/.installed-tests  ## check the code with ruff and mypy --strict
 	@$(BIN)/ruff check .
-	@$(BIN)/mypy txbroker simulation $(TYPED_TESTS:%=tests/%) bench compat docs
+	@$(BIN)/mypy txbroker simulation $(TYPED_TESTS:%=tests/%) bench compat docs release
 
 # short or all
 TIER ?= short
@@ -188,6 +188,12 @@ profile: prepare $(VENV)/.installed-bench  ## profile the broker under one load:
 docs: $(VENV)/.installed-docs  ## build the documentation as HTML in docs/_build/html; a warning is an error
 	@$(BIN)/python -m sphinx -q -E -W --keep-going -d docs/_build/doctrees docs docs/_build/html
 	@echo "docs/_build/html/index.html"
+
+# TRIAL=1 builds what is no release yet, in build/trial. ARCHS: architectures to build wheels for in containers, such as x86_64,aarch64.
+TRIAL ?=
+ARCHS ?=
+release: $(VENV)/bin/python  ## build and check wheels, sdist, image, checksums and notes of the version: dist (TRIAL=1 ARCHS=... ARGS=...)
+	@$(BIN)/python -m release $(if $(TRIAL),--trial) $(if $(ARCHS),--archs $(ARCHS)) $(ARGS)
 
 compat: prepare  ## try every client with every feature, and compare with compat/TABLE.md (ARGS=...)
 	@$(BIN)/python -m compat $(ARGS)

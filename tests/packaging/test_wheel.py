@@ -1,9 +1,11 @@
-"""Wheel and sdist have the package, py.typed, the Twisted plugin and the command, and nothing else; the wheel works elsewhere."""
+"""The wheel has the package, py.typed, the Twisted plugin and the command, and nothing else, and works elsewhere; the sdist has it all."""
 
 from __future__ import annotations
 
 import configparser
+import email
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -12,17 +14,17 @@ import tarfile
 import venv
 import zipfile
 from collections.abc import Iterator, Mapping
+from email.message import Message
 from pathlib import Path
 
 import pytest
 
+from release.environments import VERSIONS
 from tests.support.cache import CHECKOUT
 from tests.support.running import Running
 
 pytestmark = pytest.mark.process
 
-# What the sdist has beside the package: what is needed to build it, and setuptools' own files.
-BUILDS = {"setup.cfg", "setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE", "PKG-INFO"}
 # The environment variables without those of this virtual environment, and without settings of Python.
 CLEAN_ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON") and name != "VIRTUAL_ENV"}
 
@@ -75,14 +77,54 @@ def test_the_wheel_has_every_module(wheel: Path) -> None:
     assert {Path(name).parts[0] for name in names if not Path(name).parts[0].endswith(".dist-info")} == {"txbroker", "twisted"}
 
 
-def test_the_sdist_has_what_the_wheel_is_built_from(built: Path) -> None:
+def test_the_sdist_is_the_whole_repository(built: Path) -> None:
+    """With tests and documentation, which a distribution's packager runs and builds from it."""
     (sdist,) = built.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
-        names = {Path(*Path(member.name).parts[1:]) for member in archive.getmembers() if member.isfile()}
-    package = {name for name in tracked() if name.startswith(("txbroker/", "twisted/")) and not name.endswith(".so")}
-    found = {str(name) for name in names if name.parts[0] != "txbroker.egg-info"}
-    assert found - package == BUILDS
-    assert {name for name in package - found if not name.endswith("__pycache__")} == set()
+        found = {member.name.partition("/")[2] for member in archive.getmembers() if member.isfile()}
+    assert {name for name in found if not name.startswith("txbroker.egg-info/")} - {"PKG-INFO"} == set(tracked())
+
+
+def metadata(wheel: Path) -> Message:
+    (name,) = (name for name in packed(wheel) if name.endswith(".dist-info/METADATA"))
+    return email.message_from_bytes(zipfile.ZipFile(wheel).read(name))
+
+
+def test_the_metadata_has_what_an_index_shows(wheel: Path) -> None:
+    found = metadata(wheel)
+    assert (found["License-Expression"], found["License"], found["Author"]) == ("Apache-2.0", None, "The txbroker authors")
+    classifiers = found.get_all("Classifier", [])
+    assert {f"Programming Language :: Python :: {version}" for version in VERSIONS} <= set(classifiers)
+    assert {"Framework :: Pytest", "Framework :: Twisted", "Typing :: Typed"} <= set(classifiers)
+    assert not [line for line in classifiers if line.startswith("License")], "an index refuses both"
+
+
+@pytest.mark.parametrize("address", ["", "https://example.org/txbroker"])
+def test_links_and_addresses_come_from_one_place(built: Path, address: str, tmp_path: Path) -> None:
+    """A relative link of the README leads nowhere on an index: it has the address of the file there, or is only a text."""
+    source = tmp_path / "source"
+    shutil.copytree(built / "source", source, ignore=shutil.ignore_patterns("build", "*.so"))
+    if address:
+        settings = source / "setup.cfg"
+        settings.write_text(settings.read_text().replace("project_urls =\n", f"project_urls =\n    Source = {address}\n"))
+    command = (sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", tmp_path, ".")
+    run(*command, cwd=source, environment={**CLEAN_ENVIRONMENT, "TXBROKER_COMPILE": "0"})
+    (wheel,) = tmp_path.glob("*.whl")
+    found = metadata(wheel)
+    assert found.get_all("Project-URL", []) == ([f"Source, {address}"] if address else [])
+    targets = re.findall(r"\]\(([^)\s]+)\)", str(found.get_payload()))
+    relative = [target for target in targets if not target.startswith(("https://", "#"))]
+    assert relative == []
+    base = f"{address}/blob/v{found['Version']}/"
+    files = {target.removeprefix(base).partition("#")[0] for target in targets if target.startswith(base)}
+    assert bool(files) is bool(address)
+    assert all((CHECKOUT / name).exists() for name in files)
+
+
+def test_the_wheel_claims_no_package_of_twisted(wheel: Path) -> None:
+    """`importlib.metadata.packages_distributions` would say that Twisted comes from txbroker."""
+    (name,) = (name for name in packed(wheel) if name.endswith("top_level.txt"))
+    assert zipfile.ZipFile(wheel).read(name).split() == [b"txbroker"]
 
 
 def test_the_wheel_has_the_licence(wheel: Path) -> None:
@@ -143,11 +185,21 @@ def test_wheel_and_sdist_name_the_commit(built: Path, tmp_path: Path) -> None:
         assert zipfile.ZipFile(wheel).read("txbroker/_commit.txt").decode() == expected
 
 
-def test_a_compiler_that_fails_does_not_prevent_the_installation(built: Path, tmp_path: Path) -> None:
-    command = (sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", tmp_path, ".")
+@pytest.mark.parametrize("wish", ["", "1", "yes"])
+def test_a_compiler_that_fails(built: Path, wish: str, tmp_path: Path) -> None:
+    """Unless compiling is required the installation succeeds, and a wheel that is not compiled is not named as if it were."""
     shutil.copytree(built / "source", tmp_path / "source", ignore=shutil.ignore_patterns("build", "*.so"))
-    run(*command, cwd=tmp_path / "source", environment={**CLEAN_ENVIRONMENT, "CC": "/bin/false"})
+    command = (sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", tmp_path, ".")
+    environment = {**CLEAN_ENVIRONMENT, "CC": "/bin/false", **({"TXBROKER_COMPILE": wish} if wish else {})}
+    if wish:
+        ended = subprocess.run(command, cwd=tmp_path / "source", capture_output=True, text=True, check=False, env=environment)
+        assert ended.returncode != 0 and not list(tmp_path.glob("*.whl"))
+        said = "requires compiled modules, but no C compiler" if wish == "1" else "TXBROKER_COMPILE=yes: set 1 to compile or fail, 0"
+        assert said in ended.stdout + ended.stderr
+        return
+    run(*command, cwd=tmp_path / "source", environment=environment)
     (wheel,) = tmp_path.glob("*.whl")
+    assert wheel.name.endswith("-py3-none-any.whl")
     assert "txbroker/wire/record_loops.py" in packed(wheel)
     assert not [name for name in packed(wheel) if name.endswith(".so")]
 

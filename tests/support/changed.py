@@ -16,12 +16,13 @@ from pathlib import Path
 
 from tests.support.cache import CHECKOUT
 
-FOLDERS = ("txbroker", "simulation", "tests", "bench", "compat")
+FOLDERS = ("txbroker", "simulation", "tests", "bench", "compat", "release")
 PRODUCT = "txbroker"
 ALWAYS = "tests/test_tidy.py"
 # What has no imports: the end of its path, and the folder of the tests that read it.
 READ_BY = {".md": "tests/docs", "Makefile": "tests/docs", "setup.cfg": "tests/packaging", "pyproject.toml": "tests/packaging",
-           "setup.py": "tests/packaging", ".service": "tests/packaging", "Dockerfile": "tests/packaging"}  # fmt: skip
+           "setup.py": "tests/packaging", ".service": "tests/packaging", "Dockerfile": "tests/packaging",
+           "MANIFEST.in": "tests/packaging"}  # fmt: skip
 
 
 def main(arguments: list[str]) -> int:

@@ -50,7 +50,7 @@ class OsFile:
         self._has_tail = False
         self._fd = -1
         try:
-            self._fd = os.open(path, flags | os.O_CLOEXEC, 0o644)
+            self._fd = os.open(path, flags | os.O_CLOEXEC, 0o666)
             self.size = os.fstat(self._fd).st_size
         except OSError as error:
             raise storage_error("open", path, error) from error
@@ -294,7 +294,7 @@ class OsDisk:
     def lock(self, path: str) -> Lock | None:
         fd = -1
         try:
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
             fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             if fd < 0:

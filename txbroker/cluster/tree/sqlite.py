@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -98,6 +98,10 @@ def connect(path: str, *, create: bool = True) -> sqlite3.Connection:
     """Open the file exclusively; with `create` its tables are created if it has none. sqlite3.Error, StartError."""
     import sqlite3
 
+    if create:
+        # SQLite would create it with the mode 0644. Here the umask decides, as for the other files of a log directory.
+        with suppress(OSError), open(path, "ab"):
+            pass
     connection = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
     try:
         connection.execute("PRAGMA locking_mode = EXCLUSIVE")

@@ -1,0 +1,1 @@
+"""`python -m release`, or `make release`: build and check everything that a release consists of. CONTRIBUTING.md describes it."""
