@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Callable
 
 import pytest
@@ -16,6 +17,7 @@ from tests.support.server import Server
 from txbroker.cli.acls.acl_flags import Named
 from txbroker.cli.acls.explanation import Question, explained
 from txbroker.cli.main import main
+from txbroker.security.acl_effect import without_effect
 from txbroker.security.acl_model import (
     AclBinding,
     AclEntry,
@@ -101,6 +103,95 @@ def test_explain(start_broker: Callable[..., Server]) -> None:
     assert "an ACL allows it" in ask("User:b")
 
 
+def test_explain_that_could_not_ask_has_another_status_than_one_that_denies(start_broker: Callable[..., Server]) -> None:
+    server = start_broker(AUTHORIZER)
+    question = ("--principal", "User:a", "--operation", "Read", "--topic", "t")
+    _, complaint = run("acls", "--bootstrap-server", server.address, "explain", *question, status=2)
+    assert "the ACLs cannot be listed" in complaint and "CLUSTER_AUTHORIZATION_FAILED" in complaint
+    _, complaint = run("acls", "--bootstrap-server", "127.0.0.1:1", "explain", *question, status=2)
+    assert "no connection to 127.0.0.1:1" in complaint
+    _, complaint = run("acls", "--bootstrap-server", server.address, "--list", status=1)
+    assert "CLUSTER_AUTHORIZATION_FAILED" in complaint
+
+
+@pytest.mark.parametrize(("flags", "found"), [
+    (("--deny-principal", "User:mallory", "--deny-host", "10.0.0.0/8"), "no client has the address '10.0.0.0/8': names and networks are"),
+    (("--allow-principal", "user:alice",), "no client has the principal 'user:alice': its type is 'user'; write User:alice"),
+])  # fmt: skip
+def test_a_rule_without_effect_is_stored_with_a_warning(broker_with_acls: Server, flags: tuple[str, ...], found: str) -> None:
+    to = ("--bootstrap-server", broker_with_acls.address)
+    _, complaint = run("acls", *to, "--add", *flags, "--operation", "Read", "--topic", "t")
+    assert complaint.startswith("warning: the ACL ") and found in complaint
+    assert f"principal={flags[1]}" in run("acls", *to, "--list", "--topic", "t")[0]
+    _, complaint = run("acls", *to, "--remove", "--force", *flags, "--topic", "t")
+    assert "no ACL was removed, as none has these values" in complaint  # the operation is another one
+    _, complaint = run("acls", *to, "--remove", "--force", *flags, "--operation", "Read", "--topic", "t")
+    assert complaint == ""
+
+
+@pytest.fixture
+def broker_with_acls(start_broker: Callable[..., Server]) -> Server:
+    return start_broker(OPEN)
+
+
+def acl(
+    principal: str = "User:a", host: str = "*", kind: AclResource = AclResource.TOPIC, pattern: PatternType = PatternType.LITERAL,
+    name: str = "t",
+) -> AclBinding:  # fmt: skip
+    return AclBinding(ResourcePattern(kind, pattern, name), AclEntry(principal, host, AclOperation.READ, AclPermission.DENY))
+
+
+PREFIXED = PatternType.PREFIXED
+
+
+@pytest.mark.parametrize(
+    ("binding", "reason"),
+    [
+        (acl(), None),
+        (acl("User:*"), None),
+        (acl("User:CN=a,O=b"), None),
+        (acl("USER:a"), "its type is 'USER'; write User:a"),
+        (acl("Group:a"), "clients have principals of the type User only"),
+        (acl("User:"), "it has no name"),
+        (acl("User:a,User:b"), "commas do not separate several"),
+        (acl("a,User:b"), "commas do not separate several"),
+        (acl(host="10.0.0.1"), None),
+        (acl(host="0:0:0:0:0:0:0:1"), None),
+        (acl(host="::1"), "write 0:0:0:0:0:0:0:1"),
+        (acl(host="::ffff:10.0.0.1"), "write 10.0.0.1"),
+        (acl(host="client.example.org"), "names and networks are not resolved"),
+        (acl(host="10.0.*"), "names and networks are not resolved"),
+        (acl(host=""), "no client has the address ''"),
+        (acl(name="log-*"), "write the prefix 'log-' with --resource-pattern-type prefixed"),
+        (acl(name="ü"), "no topic can have this name"),
+        (acl(name="*"), None),
+        (acl(pattern=PREFIXED, name="log-"), None),
+        (acl(pattern=PREFIXED, name="."), None),
+        (acl(pattern=PREFIXED, name="log-*"), "no topic can have this name"),
+        (acl(kind=AclResource.GROUP, pattern=PREFIXED, name="*"), "write the literal * for all names"),
+        (acl(kind=AclResource.GROUP, name="ü *"), None),
+        (acl(kind=AclResource.USER, name="alice"), "no client has the principal 'alice': write User:name"),
+        (acl(kind=AclResource.USER, name="User:alice"), None),
+        (acl(kind=AclResource.USER, name="*"), None),
+    ],
+)
+def test_which_rules_have_no_effect(binding: AclBinding, reason: str | None) -> None:
+    found = without_effect(binding)
+    assert found is None if reason is None else found is not None and reason in found
+
+
+def test_names_in_printed_commands_are_quoted(start_broker: Callable[..., Server]) -> None:
+    server = start_broker({**AUTHORIZER, "super.users": "User:ANONYMOUS"})
+    question = ("explain", "--principal", "User:a b", "--operation", "Read", "--host", "$(x)")
+    for resource in ("--topic=-t", "--group=a b'c", "--transactional-id=$x"):
+        operation = ("--operation", "Write") if "id" in resource else ()
+        asked = [*question[:3], *(operation or question[3:5]), *question[5:], resource]
+        output, _ = run("acls", "--bootstrap-server", server.address, *asked, status=1)
+        command = shlex.split(output.splitlines()[1].removeprefix("To allow it: txbroker "))
+        run(*command)
+        assert "an ACL allows it" in run("acls", "--bootstrap-server", server.address, *asked)[0]
+
+
 def test_explain_without_an_authorizer(broker: Server) -> None:
     question = ("--principal", "User:a", "--operation", "Read", "--topic", "t")
     output, _ = run("acls", "--bootstrap-server", broker.address, "explain", *question, "--json")
@@ -146,6 +237,9 @@ def test_explanations(bindings: list[AclBinding], settings: dict[str, str | None
         (("explain", "--principal", "User:a", "--topic", "t"), "specify --operation once"),
         (("explain", "--principal", "User:a", "--operation", "All", "--topic", "t"), "not All"),
         (("explain", "--principal", "User:a", "--operation", "Read", "--topic", "t", "--topic", "u"), "specify one resource"),
+        (("explain", "--principal", "User:a", "--operation", "Read", "--group", ""), "--group must not be empty"),
+        (("explain", "--principal", "User:a", "--operation", "Read", "--topic", "t", "--host", ""), "--host must not be empty"),
+        (("--add", "--allow-principal", "User:a", "--topic", " "), "--topic must not be empty"),
     ],
 )
 def test_wrong_usage(flags: tuple[str, ...], problem: str, capsys: pytest.CaptureFixture[str]) -> None:

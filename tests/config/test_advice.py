@@ -20,6 +20,7 @@ NO_ACLS = ("1: super.users has no effect without authorizer.class.name: every cl
            "kafka.security.authorizer.AclAuthorizer")  # fmt: skip
 ONLY_ADDRESSES = ("2: PLAINTEXT://:1 is on all addresses, without TLS and SASL: ACLs distinguish the clients only by their addresses; name "
                   "one address in listeners, or restrict the port by a firewall")  # fmt: skip
+NO_CLIENT = "1: {}, which no client is: {}; principals are separated by semicolons"
 READABLE = "{} has logins by PLAIN without TLS: every host on the way can read the passwords; use SASL_SSL, or a SCRAM mechanism"
 NO_CERTIFICATES = ("1: ssl.client.auth has no effect on A://:1, where clients log in: set listener.name.a.ssl.client.auth to require "
                    "certificates, too")  # fmt: skip
@@ -27,7 +28,14 @@ NO_CERTIFICATES = ("1: ssl.client.auth has no effect on A://:1, where clients lo
 
 @pytest.mark.parametrize(("lines", "expected"), [
     (("super.users=User:a", "listeners=PLAINTEXT://localhost:1"), NO_ACLS),
-    (("super.users=User:a", ACLS, "listeners=PLAINTEXT://localhost:1"), None),
+    (("super.users=User:a;User:CN=b,O=c;", ACLS, "listeners=PLAINTEXT://localhost:1"), None),
+    (("super.users=admin,User:bob", ACLS, "listeners=PLAINTEXT://localhost:1"),
+     NO_CLIENT.format("super.users has 'admin,User:bob'",
+                      "it is a single principal, commas do not separate several; write each as User:name on its own")),
+    (("super.users=User:admin;user:bob", ACLS, "listeners=PLAINTEXT://localhost:1"),
+     NO_CLIENT.format("super.users has 'user:bob'", "its type is 'user'; write User:bob")),
+    (("txbroker.audit.excluded.principals=User:", ACLS, "listeners=PLAINTEXT://localhost:1"),
+     NO_CLIENT.format("txbroker.audit.excluded.principals has 'User:'", "it has no name; write User:name")),
     ((ACLS, "listeners=PLAINTEXT://:1"), ONLY_ADDRESSES),
     ((PLAIN, OPEN, "listeners=A://10.0.0.1:1"), READABLE.format("1: A://10.0.0.1:1")),
     ((PLAIN, OPEN, "listeners=A://:1"), READABLE.format("1: A://:1")),

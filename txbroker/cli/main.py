@@ -30,6 +30,7 @@ EPILOG = """\
 Help for a command: txbroker COMMAND --help
 Exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted.
 `txbroker mirror` and the jobs of `txbroker spark`: 1 something is wrong with the data, 2 failed or wrong usage.
+`txbroker acls explain`: 0 the client may, 1 it may not, 2 failed or wrong usage.
 """
 
 TRACEBACK_VARIABLE = "TXBROKER_TRACEBACK"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from txbroker.config.listeners import Listeners
+from txbroker.config.principals import mistake, split_principals
 from txbroker.config.resolve import BrokerConfig
 from txbroker.names import amount
 
@@ -40,6 +41,14 @@ def _security(config: BrokerConfig, listeners: Listeners) -> Iterator[str]:
             f"{config.static.place(['super.users'])}super.users has no effect without authorizer.class.name: every client may do "
             "everything; set it to kafka.security.authorizer.AclAuthorizer"
         )
+    for key in ("super.users", "txbroker.audit.excluded.principals"):
+        for principal in split_principals(config.optional_text(key) or ""):
+            wrong = mistake(principal)
+            if wrong is not None:
+                yield (
+                    f"{config.static.place([key])}{key} has {principal!r}, which no client is: {wrong}; principals are separated by "
+                    "semicolons"
+                )
     for listener in listeners.bound:
         values = config.listener(listener.name)
         if listener.protocol == "SASL_PLAINTEXT" and "PLAIN" in values.list("sasl.enabled.mechanisms") and not listener.loopback:

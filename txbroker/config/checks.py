@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from txbroker.config.principals import split_principals
 from txbroker.config.zookeeper_address import FORM, parse_zookeeper_address
 from txbroker.errors import BrokerError
 from txbroker.names import INTERNAL_TOPICS, check_topic_name
@@ -141,7 +142,7 @@ def only(allowed: str, what: str) -> Check:
 
 def principals(value: str) -> str | None:
     """Principals of the form Type:name, separated by semicolons."""
-    valid = all(":" in user for user in value.split(";") if user.strip())
+    valid = all(":" in user for user in split_principals(value))
     return None if valid else "a list of Type:name, separated by semicolons, such as User:admin;User:CN=broker,O=example"
 
 

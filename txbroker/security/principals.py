@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ipaddress
 
+from txbroker.config.principals import split_principals
+
 ANONYMOUS = "User:ANONYMOUS"  # a client that has not proved who it is
 
 def check_principal(text: str) -> None:
@@ -14,11 +16,19 @@ def check_principal(text: str) -> None:
 
 def super_users(text: str | None) -> frozenset[str]:
     """The principals of super.users, which are separated by semicolons: distinguished names contain commas. ValueError."""
-    users = [user.strip() for user in (text or "").split(";")]
+    users = split_principals(text or "")
     for user in users:
-        if user:
-            check_principal(user)
-    return frozenset(user for user in users if user)
+        check_principal(user)
+    return frozenset(users)
+
+
+def is_address(text: str) -> bool:
+    """Whether this is an IP address, and no name or network."""
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
 
 
 def java_address(text: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from collections.abc import Iterable, Sequence
 from itertools import product
 from typing import Any, NamedTuple
@@ -47,13 +48,19 @@ class Named(NamedTuple):
         return f"ResourcePattern(resourceType={self.type.name}, name={self.name}, patternType={pattern})"
 
     @property
+    def flag(self) -> str:
+        """The flag that names one."""
+        return next((f"--{flag}" for flag, (kind, _) in _FLAGS.items() if kind is self.type), "--cluster")
+
+    @property
     def flags(self) -> str:
-        """The flags that name them."""
-        if self.type is AclResource.CLUSTER:
-            return "--cluster"
-        flag = next(flag for flag, (kind, _) in _FLAGS.items() if kind is self.type)
-        prefixed = " --resource-pattern-type prefixed" if self.pattern == PatternType.PREFIXED else ""
-        return f"--{flag} {self.name}{prefixed}"
+        """The flag and its value, for a shell; the pattern is not in it."""
+        return self.flag if self.type is AclResource.CLUSTER else with_value(self.flag, self.name)
+
+
+def with_value(flag: str, value: str) -> str:
+    """A flag and its value, for a shell."""
+    return f"{flag}{'=' if value.startswith('-') else ' '}{shlex.quote(value)}"
 
 
 def operation(text: str) -> AclOperation:
@@ -98,13 +105,16 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def named(arguments: argparse.Namespace) -> list[Named]:
-    """The resources, each once."""
+    """The resources, each once; BadUsage for an empty name, which no resource has."""
     pattern = PATTERNS[arguments.resource_pattern_type]
     found = [
         Named(kind, pattern, name.strip())
         for flag, (kind, _) in _FLAGS.items()
         for name in getattr(arguments, flag.replace("-", "_"))
     ]
+    for resource in found:
+        if not resource.name:
+            raise BadUsage(f"{resource.flag} must not be empty")
     if arguments.cluster:
         found.append(_cluster())
     return list(dict.fromkeys(found))
@@ -134,7 +144,7 @@ def wanted(arguments: argparse.Namespace) -> dict[Named, list[AclEntry]]:
         elif resource.type is AclResource.TRANSACTIONAL_ID and arguments.producer:
             operations += TRANSACTIONS
         else:
-            raise BadUsage(f"{resource.flags.split()[0]} cannot be combined with --producer and --consumer")
+            raise BadUsage(f"{resource.flag} cannot be combined with --producer and --consumer")
         found[resource] = entries(arguments, list(dict.fromkeys(operations)))
     if arguments.idempotent:
         found[_cluster()] = entries(arguments, [AclOperation.IDEMPOTENT_WRITE])
@@ -165,7 +175,7 @@ def _check_operations(resource: Named, operations: Iterable[AclOperation]) -> No
     for each in operations:
         if each not in supported:
             names = ", ".join(one.title for one in supported)
-            raise BadUsage(f"{resource.flags.split()[0]} has no operation {each.title}; it has {names}")
+            raise BadUsage(f"{resource.flag} has no operation {each.title}; it has {names}")
 
 
 def only(values: Sequence[Any], flag: str) -> Any:

@@ -13,7 +13,8 @@ from txbroker.cli.acls.acl_flags import Named, add_flags, named, wanted
 from txbroker.cli.acls.explanation import explain
 from txbroker.cli.arguments import add_client
 from txbroker.cli.results import Column, Results, results
-from txbroker.console.failures import DONE, BadUsage, CommandFailed
+from txbroker.console.failures import DONE, USAGE, BadUsage, CommandFailed, warn
+from txbroker.security.acl_effect import without_effect
 from txbroker.security.acl_model import ANY, AclBinding, AclEntry, AclFilter, PatternType, ResourcePattern
 
 DESCRIPTION = """\
@@ -26,9 +27,9 @@ List, add and remove access control lists (ACLs), explain why a client may do so
   txbroker acls suggest --audit /var/log/txbroker/audit.log --principal User:alice
   txbroker acls suggest --bootstrap-server 127.0.0.1:9092 --topic audit
 
-`explain` ends with status 1 if the client may not, and shows the command that allows it. `suggest` prints the commands for the smallest
-set of rules that allows what principals did, by the events `use` of an audit log, in files (--audit) or in its topic (--topic);
-with --bootstrap-server without what ACLs allow already.
+`explain` ends with status 1 if the client may not, and shows the command that allows it; with status 2 if that could not be found out.
+`suggest` prints the commands for the smallest set of rules that allows what principals did, by the events `use` of an audit log, in files
+(--audit) or in its topic (--topic); with --bootstrap-server without what ACLs allow already.
 """
 EXPLAIN, SUGGEST = "explain", "suggest"
 COLUMNS = (Column("type", "RESOURCE"), Column("pattern", "PATTERN"), Column("name", "NAME"), Column("principal", "PRINCIPAL"),
@@ -40,7 +41,7 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser("acls", help="list, add, remove, explain and suggest access control lists", description=DESCRIPTION)
     add_client(parser, required=False)
     explain_help = "explain: say whether --principal may do --operation, and why; suggest: print the rules for what principals did"
-    parser.add_argument("question", nargs="?", choices=(EXPLAIN, SUGGEST), metavar="explain|suggest", help=explain_help)
+    parser.add_argument("question", nargs="?", action=_Question, choices=(EXPLAIN, SUGGEST), metavar="explain|suggest", help=explain_help)
     actions = parser.add_mutually_exclusive_group()
     list_help = "list ACLs: those of the resources that are named, or all"
     actions.add_argument("--list", dest="action", action="store_const", const="list", help=list_help)
@@ -51,6 +52,15 @@ def add_parser(subparsers: Any) -> None:
     suggestion.add_flags(parser)
     parser.add_argument("--host", metavar="ADDRESS", help="with explain: the address of the client; without it, any")
     parser.set_defaults(command=run)
+
+
+class _Question(argparse.Action):
+    """The status of `explain` after a failure is not the one for "may not"."""
+
+    def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, option_string: str | None = None) -> None:
+        setattr(namespace, self.dest, values)
+        if values == EXPLAIN:
+            namespace.failed_status = USAGE
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -102,6 +112,10 @@ def _add(arguments: argparse.Namespace, changes: dict[Named, list[AclEntry]], sh
     with clients.administering(arguments) as admin:
         acl_requests.create(admin, bindings)
     _show(shown, sorted(bindings), "Adding ACLs for resource")
+    for binding in sorted(bindings):
+        wrong = without_effect(binding)
+        if wrong is not None:
+            warn(f"warning: the ACL {binding} is stored, and {wrong}")
     return DONE
 
 
@@ -113,7 +127,10 @@ def _remove(arguments: argparse.Namespace, changes: dict[Named, list[AclEntry]],
         filters += [_filter(resource, *entry) for entry in entries] if entries else [_filter(resource)]
     if filters:
         with clients.administering(arguments) as admin:
-            _show(shown, acl_requests.delete(admin, filters), "Removed ACLs for resource")
+            removed = acl_requests.delete(admin, filters)
+        _show(shown, removed, "Removed ACLs for resource")
+        if not removed:
+            warn("warning: no ACL was removed, as none has these values: see --list; without principals all of a resource are removed")
     return DONE
 
 

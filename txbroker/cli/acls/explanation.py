@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from txbroker.cli import clients
 from txbroker.cli.acls import acl_requests
-from txbroker.cli.acls.acl_flags import Named, named, only
+from txbroker.cli.acls.acl_flags import Named, named, only, with_value
 from txbroker.cli.results import Results
 from txbroker.console.failures import DONE, FAILED, BadUsage, CommandFailed
 from txbroker.errors import ErrorCode
@@ -43,6 +43,8 @@ class Explanation(NamedTuple):
 
 def explain(arguments: argparse.Namespace, shown: Results) -> int:
     """Show the decision and its reason; FAILED if it is denied. BadUsage, CommandFailed."""
+    if arguments.host == "":
+        raise BadUsage("--host must not be empty; leave it out for any address")
     resource = only(named(arguments), "one resource, such as --topic NAME,")
     if resource.pattern != PatternType.LITERAL:
         raise BadUsage("explain needs the name of one resource, not a pattern: leave out --resource-pattern-type")
@@ -97,11 +99,10 @@ def _lines(question: Question, found: Explanation, command: str | None) -> list[
 
 
 def _command(arguments: argparse.Namespace, question: Question) -> str:
-    host = "" if question.host is None else f" --allow-host {question.host}"
+    host = "" if question.host is None else f" {with_value('--allow-host', question.host)}"
     config = "" if arguments.command_config is None else f" --command-config {shlex.quote(arguments.command_config)}"
-    flag, _, name = question.resource.flags.partition(" ")
-    resource = f"{flag} {shlex.quote(name)}" if name else flag
+    to = shlex.quote(arguments.bootstrap_server)
     return (
-        f"txbroker acls --bootstrap-server {arguments.bootstrap_server}{config} --add --allow-principal {shlex.quote(question.principal)}"
-        f"{host} --operation {question.operation.title} {resource}"
+        f"txbroker acls --bootstrap-server {to}{config} --add --allow-principal {shlex.quote(question.principal)}"
+        f"{host} --operation {question.operation.title} {question.resource.flags}"
     )

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from txbroker.cli import clients
 from txbroker.cli.acls import acl_requests
-from txbroker.cli.acls.acl_flags import Named
+from txbroker.cli.acls.acl_flags import Named, with_value
 from txbroker.cli.acls.audit_lines import Placed, placed_lines, sources
 from txbroker.cli.acls.suggested_rules import SuggestedRule, Suggestion, Use, suggested
 from txbroker.cli.results import Results
@@ -138,10 +138,10 @@ def _show(principal: str, found: Sequence[Recorded], suggestion: Suggestion, arg
 def _command(rule: SuggestedRule, arguments: argparse.Namespace) -> str:
     tool = "kafka-acls" if arguments.kafka_acls else "txbroker acls"
     config = "" if arguments.command_config is None else f" --command-config {shlex.quote(arguments.command_config)}"
-    host = "" if rule.host == ANY_HOST else f" --allow-host {rule.host}"
+    host = "" if rule.host == ANY_HOST else f" {with_value('--allow-host', rule.host)}"
     operations = "".join(f" --operation {each.title}" for each in rule.operations)
-    resources = "".join(f" {Named(rule.resource, PatternType.LITERAL, shlex.quote(name)).flags}" for name in rule.names)
+    resources = "".join(f" {Named(rule.resource, PatternType.LITERAL, name).flags}" for name in rule.names)
     pattern = " --resource-pattern-type prefixed" if rule.pattern is PatternType.PREFIXED else ""
-    server = arguments.bootstrap_server or "HOST:PORT"
+    server = shlex.quote(arguments.bootstrap_server or "HOST:PORT")
     who = shlex.quote(rule.principal)
     return f"{tool} --bootstrap-server {server}{config} --add --allow-principal {who}{host}{operations}{resources}{pattern}"
