@@ -19,7 +19,7 @@ SIMULATION = ROOT / "simulation"
 
 RANKS = {
     "build_info": 0, "errors": 0, "names": 0, "clock": 0, "config": 0, "purgatory": 0, "action_queue": 0, "backoff": 0, "retrying": 0,
-    "repeated_lines": 0,
+    "repeated_lines": 0, "regular_files": 0,
     "wire": 1, "tls": 1,
     "log": 2, "client": 2,
     "cluster": 3, "console": 3, "logtools": 3, "mirror": 3,
@@ -34,7 +34,7 @@ WITHOUT_TWISTED = ("wire", "tls", "log", "client", "errors", "names", "clock", "
 TWISTED_CLIENT = "txbroker.client.twisted_connection"  # the brokers' own connections
 # The places that ARCHITECTURE.md marks: they touch the operating system, the real reactor, the clock or chance.
 OUTSIDE = ("build_info.py", "tap.py", "signals.py", "startup.py", "supervisor.py", "cleaner_process.py", "guard_process.py",
-           "garbage_collection.py", "ready_file.py",
+           "garbage_collection.py", "ready_file.py", "regular_files.py",
            "child_processes.py", "broker_processes.py", "tree_process.py", "__main__.py", "cli/", "console/", "spark/", "testing/",
            "transport/",
            "tls/files.py", "client/blocking_connection.py", "client/coordinator_connection.py", "client/pipelined_connection.py",

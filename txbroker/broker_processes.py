@@ -28,6 +28,7 @@ from twisted.python.failure import Failure
 from txbroker.backoff import Backoff
 from txbroker.broker.process_data import check_process_data, path_in_use
 from txbroker.child_processes import child_environment, module_command, remove_temporary
+from txbroker.config.listeners import parse_listeners
 from txbroker.config.process_layout import process_overrides
 from txbroker.config.resolve import BrokerConfig
 from txbroker.errors import StartError, StorageError
@@ -86,10 +87,22 @@ class BrokerProcesses:
 
     def start(self) -> None:
         """Start everything; to be called when the reactor runs."""
-        StopSignals(lambda: self.reactor.callFromThread(self.stop)).take()
+        StopSignals(lambda: self.reactor.callFromThread(self.stop), reload=self._reload).take()
         self._systemd.starting()
         self.reactor.addSystemEventTrigger("during", "shutdown", self._clean_up)
         Deferred.fromCoroutine(self._start()).addErrback(lambda failure: self._not_started(f"internal error: {failure.getTraceback()}"))
+
+    def _reload(self) -> bool:
+        """Let all brokers load certificates again; False if no listener has one."""
+        if not parse_listeners(self._config).have_tls:
+            return False
+        self.reactor.callFromThread(self._reload_brokers)
+        return True
+
+    def _reload_brokers(self) -> None:
+        for broker in self._brokers:
+            if broker.is_ready:  # others read the files during their start
+                broker.send(signal.SIGHUP)
 
     async def _start(self) -> None:
         disk = OsDisk()
@@ -304,8 +317,12 @@ class _Process(ProcessProtocol):
         if number is None:
             self.transport.closeStdin()
         else:
-            with contextlib.suppress(ProcessExitedAlready):
-                self.transport.signalProcess(number)
+            self.send(number)
+
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal to the process, which must have been started."""
+        with contextlib.suppress(ProcessExitedAlready):
+            self.transport.signalProcess(number)
 
     def report(self, state: Mapping[str, str]) -> None:
         """What the process sends to its supervisor."""
@@ -328,8 +345,7 @@ class _Process(ProcessProtocol):
             return
         self._check = None
         log.error("%s has not reported for its watchdog time: it is killed", self.name)
-        with contextlib.suppress(ProcessExitedAlready):
-            self.transport.signalProcess(signal.SIGKILL)
+        self.send(signal.SIGKILL)
 
     def _ready(self) -> None:
         self._backoff.succeeded()

@@ -18,6 +18,7 @@ from txbroker.config.properties import MalformedProperties, Property, parse_over
 from txbroker.config.providers import expand
 from txbroker.config.resolve import BrokerConfig
 from txbroker.errors import ConfigError, StartError
+from txbroker.regular_files import read_regular
 
 FILE_BYTES_MAX = 4 * 1024 * 1024
 
@@ -54,7 +55,7 @@ def read_startup(files: Sequence[str], overrides: Sequence[str], *, environment:
     variables = parse_environment(os.environ) if environment else NO_ENVIRONMENT
     properties |= variables.properties
     take(partial(parse_overrides, overrides, os.environ))
-    take(partial(expand, dict(properties), _bounded))
+    take(partial(expand, dict(properties), partial(read_regular, bytes_max=FILE_BYTES_MAX)))
     if environment:
         properties |= derived_listeners(properties)
     try:
@@ -67,15 +68,11 @@ def read_startup(files: Sequence[str], overrides: Sequence[str], *, environment:
     return Startup(config, variables.cluster_id, variables.topics, warnings)
 
 
-def _bounded(path: str) -> bytes:
-    """The content of a file, up to one byte more than the maximum; OSError."""
-    with open(path, "rb") as file:
-        return file.read(FILE_BYTES_MAX + 1)
-
-
 def _content(path: str) -> bytes:
+    """The content of a file of --config, which may also be a pipe; ConfigError."""
     try:
-        data = _bounded(path)
+        with open(path, "rb") as file:
+            data = file.read(FILE_BYTES_MAX + 1)
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}; correct --config") from error
     if len(data) > FILE_BYTES_MAX:

@@ -31,6 +31,7 @@ from twisted.python.threadpool import ThreadPool
 from txbroker import __version__, log_output
 from txbroker.build_info import version_text
 from txbroker.child_processes import InputEnd
+from txbroker.config.listeners import parse_listeners
 from txbroker.config.origins import changed_settings
 from txbroker.config.resolve import BrokerConfig
 from txbroker.errors import StartError, StartInterrupted
@@ -133,6 +134,7 @@ class BrokerService(Service):
         self._reactor: Any = monotonic_reactor()
         self._adapt = adapt
         self._startup = startup
+        self._has_tls = parse_listeners(startup.config).have_tls
         self._supervisor = supervisor(self._reactor)
         self._ready_file = ReadyFile(ready_file)
         self._refuse = refuse
@@ -158,10 +160,11 @@ class BrokerService(Service):
         self._starting.addCallback(lambda _: self._started()).addErrback(self._not_started)
 
     def _reload(self) -> bool:
-        """Load certificates again; False if there are none."""
-        if self._broker is None or not self._broker.has_tls:
+        """Load certificates again; False if no listener has one."""
+        if not self._has_tls:
             return False
-        self._reactor.callFromThread(self._broker.reload_certificates)
+        if self._broker is not None:
+            self._reactor.callFromThread(self._broker.reload_certificates)
         return True
 
     def _start_broker(self) -> Deferred[None]:

@@ -18,8 +18,9 @@ from tests.support.certificates import PASSWORD, Authority, Issued
 from tests.support.cluster import Cluster
 from tests.support.java import ToolFailed, run
 from tests.support.kafka import KafkaMember
+from tests.support.processes import Processes
 from tests.support.server import HOST, Server, ServerFailed, free_port
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_S, until
 
 
 class Listening:
@@ -76,6 +77,40 @@ def test_sighup_loads_another_certificate_and_open_connections_go_on(listening: 
     log = listening.server.log_path.read_text()
     assert "SIGHUP: loading certificates again" in log
     assert "listener SECURE has loaded its certificate again: CN=own,O=Test, valid until" in log
+
+
+def test_sighup_loads_another_certificate_in_all_processes(tmp_path: Path) -> None:
+    authority, own = Authority(tmp_path), tmp_path / "own.pem"
+
+    def put(days: int) -> bytes:
+        issued = authority.issue("own", days=(-1, days))
+        own.write_text(issued.key_pem() + issued.chain_pem())
+        return issued.der
+
+    def shown(port: int) -> bytes | None:
+        context = ssl.create_default_context(cadata=authority.text())
+        with context.wrap_socket(socket.create_connection((HOST, port), PATIENCE_S), server_hostname="localhost") as connection:
+            return connection.getpeercert(binary_form=True)
+
+    put(30)
+    plain, secure = free_port(), free_port()
+    server = Processes(tmp_path / "processes", {
+        "listeners": f"PLAINTEXT://{HOST}:{plain},SECURE://{HOST}:{secure}",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SECURE:SSL", "inter.broker.listener.name": "PLAINTEXT",
+        "listener.name.secure.ssl.keystore.type": "PEM", "listener.name.secure.ssl.keystore.location": str(own),
+    })  # fmt: skip
+    server.port = plain
+    server.start()
+    try:
+        ports, children = [secure + number for number in range(server.count)], set(server.children())
+        new = put(99)
+        os.kill(server.pid, signal.SIGHUP)
+        until(lambda: server.log().count("listener SECURE has loaded its certificate again") == server.count, "all processes load it")
+        assert [shown(port) for port in ports] == [new] * server.count
+        assert set(server.children()) == children
+    finally:
+        server.close()
+    assert "SIGHUP: stopping" not in server.log()
 
 
 def test_a_replaced_file_is_found(listening: Listening) -> None:

@@ -108,14 +108,9 @@ class Broker:
         self._status.phase = Phase.STOPPING
         self._waiting.cancel()
 
-    @property
-    def has_tls(self) -> bool:
-        """Whether a listener has TLS."""
-        return self._tls is not None and bool(self._tls.by_name)
-
     def reload_certificates(self) -> None:
-        """Load the certificates of all listeners again."""
-        if self._tls is not None:
+        """Load the certificates of all listeners again; a start loads what has changed meanwhile at its end."""
+        if self._tls is not None and self._status.phase is Phase.RUNNING:
             self._tls.refresh(always=True)
 
     def stop(self) -> Deferred[None]:

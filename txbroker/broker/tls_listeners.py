@@ -17,7 +17,7 @@ from twisted.internet.defer import Deferred, DeferredLock
 from txbroker.broker.stored_keys import stored_keys
 from txbroker.clock import Clock, DelayedCall
 from txbroker.config.listener_keys import LISTENER_PREFIX, known_key, listener_base, listener_prefix
-from txbroker.config.listeners import Listener, Listeners
+from txbroker.config.listeners import WITH_TLS, Listener, Listeners
 from txbroker.config.resolve import BrokerConfig, ListenerConfig
 from txbroker.errors import StartError
 from txbroker.tls.certificates import Certificate
@@ -26,7 +26,6 @@ from txbroker.tls.settings import TlsProblem, TlsSettings, read_settings
 
 log = logging.getLogger("txbroker.tls")
 
-WITH_TLS = ("SSL", "SASL_SSL")
 CLIENT_AUTH_KEY = "ssl.client.auth"
 _ONLY_OF_FILES = (RULES_KEY,)  # keys that the metadata cannot have
 

@@ -24,6 +24,8 @@ LISTENER_KEYS = (
     "controller.listener.names",
 )  # fmt: skip
 
+WITH_TLS = ("SSL", "SASL_SSL")
+
 _WILDCARDS = ("", "0.0.0.0", "::")
 
 
@@ -63,6 +65,11 @@ class Listeners:
     advertised: Mapping[str, Listener]
     inter_broker: str  # the name of the listener for requests between brokers
     unopened: tuple[Listener, ...] = ()  # those of KRaft controllers
+
+    @property
+    def have_tls(self) -> bool:
+        """Whether one of them has TLS."""
+        return any(listener.protocol in WITH_TLS for listener in self.bound)
 
 
 def parse_listeners(config: BrokerConfig) -> Listeners:

@@ -15,6 +15,7 @@ from threading import Lock as ThreadLock
 
 from txbroker.errors import StorageError
 from txbroker.log.disk import Buffer, DiskUsage, File, Lock, Mapped, storage_error
+from txbroker.regular_files import open_regular
 
 SYNCS_KEPT = 1024
 
@@ -161,7 +162,7 @@ class OsDisk:
     def read(self, path: str) -> bytes | None:
         # A start reads three small files for each log; this takes a third of the time of a file object.
         try:
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            fd = open_regular(path)
             try:
                 return _read_all(fd)
             finally:

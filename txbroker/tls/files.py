@@ -6,16 +6,14 @@ import os
 import ssl
 from contextlib import ExitStack
 
+from txbroker.regular_files import read_regular
+
 STORE_BYTES_MAX = 16 << 20
 
 
 def read(path: str) -> bytes:
-    """The content of a store; OSError, ValueError if it is too large to be one."""
-    with open(path, "rb") as file:
-        data = file.read(STORE_BYTES_MAX + 1)
-    if len(data) > STORE_BYTES_MAX:
-        raise ValueError(f"it is larger than {STORE_BYTES_MAX >> 20} MiB")
-    return data
+    """The content of a store; OSError, also if it is too large to be one."""
+    return read_regular(path, STORE_BYTES_MAX)
 
 
 def stamp(path: str) -> tuple[int, int, int] | None:
