@@ -205,10 +205,12 @@ class BrokerProcesses:
         """Open the metrics port, if configured; its modules are imported only then."""
         port = self._config.int("txbroker.metrics.port")
         if port >= 0:
+            from txbroker.metrics.http import HOST_NAMES_KEY
             from txbroker.metrics.process_pages import ProcessPages
 
-            pages = ProcessPages(self.reactor, lambda: [broker.metrics_url for broker in self._brokers])
-            self._metrics_url = pages.start(self._config.text("txbroker.metrics.host"), port)
+            host, names = self._config.text("txbroker.metrics.host"), self._config.list(HOST_NAMES_KEY)
+            pages = ProcessPages(self.reactor, host, names, lambda: [broker.metrics_url for broker in self._brokers])
+            self._metrics_url = pages.start(port)
 
     def _broker_ready(self) -> None:
         ready = sum(broker.is_ready for broker in self._brokers)

@@ -31,11 +31,11 @@ def address(server: Server) -> tuple[str, int]:
     return url.hostname, url.port
 
 
-def get(server: Server, path: str = "/metrics", accept: str = "", method: str = "GET") -> Answered:
+def get(server: Server, path: str = "/metrics", accept: str = "", method: str = "GET", host: str = "") -> Answered:
     """Send one request; the whole response."""
     connection = HTTPConnection(*address(server), timeout=PATIENCE_S)
     try:
-        connection.request(method, path, headers={"Accept": accept} if accept else {})
+        connection.request(method, path, headers={name: value for name, value in (("Accept", accept), ("Host", host)) if value})
         answer = connection.getresponse()
         return Answered(answer.status, answer.headers["Content-Type"], answer.read())
     finally:

@@ -54,6 +54,18 @@ def speak(server: Server, data: bytes) -> bytes:
         return b"".join(parts)
 
 
+def test_a_page_of_another_site_cannot_read_it(start_broker: Callable[..., Server]) -> None:
+    """It can resolve its own name to 127.0.0.1, and its browser sends this name."""
+    server = start_broker({**ON, "txbroker.metrics.host.names": "metrics.example"})
+    for path in ("/metrics", "/healthz", "/readyz", "/", "/other"):
+        answer = speak(server, f"GET {path} HTTP/1.1\r\nHost: evil.example:{address(server)[1]}\r\n\r\n".encode())
+        assert answer.startswith(b"HTTP/1.1 421 "), path
+        assert answer.endswith(b"or add the name to txbroker.metrics.host.names\n") and b"evil" not in answer
+    for host in ("localhost", "Metrics.Example", "[::1]:80"):
+        assert speak(server, f"GET /readyz HTTP/1.1\r\nHost: {host}\r\n\r\n".encode()).startswith(b"HTTP/1.1 200 "), host
+    assert speak(server, b"GET /readyz HTTP/1.0\r\n\r\n").endswith(b"\r\n\r\nok\n")
+
+
 NO_REQUESTS = {
     "a large body": (b"GET /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000000\r\n\r\n", b"413"),
     "chunks": (b"POST /metrics HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n", b"413"),
@@ -97,7 +109,7 @@ def test_clients_that_do_not_read_do_not_block_others(start_broker: Callable[...
         peer = socket.socket()
         peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         peer.connect(address(server))
-        peer.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+        peer.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
         slow.append(peer)
     assert Scrape(server)("kafka_topic_partitions", topic="t") == 200
     for peer in slow:

@@ -123,6 +123,7 @@ def test_one_metrics_port_for_all(processes: Processes) -> None:
     controllers = [scraped("kafka_controller_kafkacontroller_activecontrollercount", process=str(number)) for number in range(PROCESSES)]
     assert sum(controllers) == 1
     assert get(processes, "/readyz") == get(processes, "/healthz") and get(processes, "/readyz").body == b"ok\n"
+    assert (get(processes, host="evil.example").status, get(processes, host="localhost").status) == (421, 200)
     paused = processes.child("--override broker.id=1 ")
     os.kill(paused, signal.SIGSTOP)
     try:

@@ -16,7 +16,8 @@ from txbroker.config.resolve import BrokerConfig
 from txbroker.errors import StartError
 from txbroker.metrics import cleaning, groups, partitions, process, refusals, security, tls, traffic, transactions
 from txbroker.metrics.families import Piece, gauge, gauges
-from txbroker.metrics.http import Answer, Pages, text
+from txbroker.metrics.host_names import HostNames
+from txbroker.metrics.http import HOST_NAMES_KEY, Answer, Pages, text
 from txbroker.metrics.reactor_load import ReactorLoad
 from txbroker.metrics.scrape import Scrapes
 from txbroker.metrics.sources import MetricSources
@@ -41,7 +42,8 @@ class MetricsEndpoint:
         self._system = process.SystemMetrics()
         self._scrapes = Scrapes(environment.reactor, environment.monotonic_s, self._collect)
         pages = {b"/metrics": self._metrics, b"/healthz": self._healthz, b"/readyz": self._readyz}
-        self._pages = Pages(environment.reactor, pages)
+        names = HostNames(self._host, config.list(HOST_NAMES_KEY))
+        self._pages = Pages(environment.reactor, pages, names)
         self._listening: Any = None
         self.address = ("", 0)
 

@@ -12,6 +12,8 @@ from twisted.protocols.policies import ProtocolWrapper, WrappingFactory
 from twisted.python.failure import Failure
 from twisted.web import http
 
+from txbroker.metrics.host_names import HostNames
+
 log = logging.getLogger("txbroker.metrics")
 
 # The maximum duration of a connection.
@@ -20,6 +22,8 @@ CONNECTION_S_MAX = 30.0
 CONNECTIONS_MAX = 32
 
 TEXT = "text/plain; charset=utf-8"
+MISDIRECTED = 421  # RFC 9110, 15.5.20
+HOST_NAMES_KEY = "txbroker.metrics.host.names"
 
 
 class Answer(NamedTuple):
@@ -59,8 +63,12 @@ class _Request(http.Request):
             return
         self.channel.persistent = False
         pages: Mapping[bytes, Page] = self.channel.factory.pages
+        names: HostNames = self.channel.factory.names
         page = pages.get(self.path)
-        if page is None:
+        hosts = [host.decode("latin-1") for host in self.requestHeaders.getRawHeaders(b"host", [])]
+        if not names.allow(hosts):
+            answered = text(MISDIRECTED, "the Host header has no name of this port: use its address, or add the name to " + HOST_NAMES_KEY)
+        elif page is None:
             known = ", ".join(sorted(path.decode() for path in pages))
             answered = text(http.NOT_FOUND, f"this port serves {known}")
         elif self.method not in (b"GET", b"HEAD"):
@@ -90,9 +98,10 @@ class _Factory(http.HTTPFactory):
 
     noisy = False
 
-    def __init__(self, reactor: Any, pages: Mapping[bytes, Page]) -> None:
+    def __init__(self, reactor: Any, pages: Mapping[bytes, Page], names: HostNames) -> None:
         super().__init__(timeout=CONNECTION_S_MAX, reactor=reactor)
         self.pages = pages
+        self.names = names
 
     def startFactory(self) -> None:
         """No access log."""
@@ -131,13 +140,13 @@ class _Connection(ProtocolWrapper):
 
 
 class Pages(WrappingFactory):
-    """The factory of a port that serves these pages by path."""
+    """The factory of a port that serves these pages by path, to requests that use one of its names."""
 
     noisy = False
     protocol = _Connection
 
-    def __init__(self, reactor: Any, pages: Mapping[bytes, Page]) -> None:
-        super().__init__(_Factory(reactor, pages))
+    def __init__(self, reactor: Any, pages: Mapping[bytes, Page], names: HostNames) -> None:
+        super().__init__(_Factory(reactor, pages, names))
         self.reactor = reactor
         self._open: deque[_Connection] = deque()
 

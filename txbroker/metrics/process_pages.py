@@ -16,6 +16,7 @@ from twisted.web.client import Agent, readBody
 from twisted.web.http_headers import Headers
 
 from txbroker.errors import StartError
+from txbroker.metrics.host_names import HostNames
 from txbroker.metrics.http import TEXT, Answer, Pages
 
 OK, UNAVAILABLE = 200, 503
@@ -31,17 +32,22 @@ Fetched = tuple[int, bytes]  # status and body
 
 
 class ProcessPages:
-    """Serves the pages. `urls` returns the metrics address of each process, None for one that does not serve clients."""
+    """Serves the pages on `host`, to requests that use one of its `names` (`HostNames`).
 
-    def __init__(self, reactor: Any, urls: Callable[[], Sequence[str | None]]) -> None:
+    `urls` returns the metrics address of each process, None for one that does not serve clients.
+    """
+
+    def __init__(self, reactor: Any, host: str, names: Sequence[str], urls: Callable[[], Sequence[str | None]]) -> None:
         self._agent = Agent(reactor, connectTimeout=TIMEOUT_S)
         self._reactor = reactor
         self._urls = urls
         pages = {b"/metrics": self._metrics, b"/healthz": lambda _: self._all("healthz"), b"/readyz": lambda _: self._all("readyz")}
-        self._pages = Pages(reactor, pages)
+        self._host = host
+        self._pages = Pages(reactor, pages, HostNames(host, names))
 
-    def start(self, host: str, port: int) -> str:
+    def start(self, port: int) -> str:
         """Bind the port; returns the address. StartError."""
+        host = self._host
         try:
             listening = self._reactor.listenTCP(port, self._pages, interface=host)
         except CannotListenError as error:
