@@ -24,6 +24,7 @@ from txbroker.config.resolve import BrokerConfig
 from txbroker.errors import BrokerError, ErrorCode, StartError
 
 DAY_MS = 86_400_000
+NOW_MS = int(NOW.timestamp() * 1000)
 LOCATION = "listener.name.a.ssl.keystore.location"
 
 
@@ -42,7 +43,7 @@ class Running:
             f"{LOCATION}={self.own}\n{more}"
         )
         self.clock = Clock()
-        self.now_ms = 0
+        self.now_ms = NOW_MS
         self.tls = TlsListeners(self.config, parse_listeners(self.config), self.clock, self._work, lambda: self.now_ms)
         self.tls.start()
 
@@ -130,6 +131,62 @@ def test_a_file_that_cannot_be_used_changes_nothing_and_is_logged_once(running: 
     in_place(running, running.issue(days=60))
     running.until_check()
     assert running.tls.by_name["A"].context is not before
+
+
+@pytest.mark.parametrize(
+    ("days", "problem"),
+    [((-9, -2), "has ended at {}; use one that is valid now"), ((2, 30), "is not valid before {}; use one that is valid now")],
+)
+def test_a_certificate_that_is_not_valid_now_replaces_none(
+    running: Running, caplog: pytest.LogCaptureFixture, days: tuple[int, int], problem: str
+) -> None:
+    before = running.tls.by_name["A"].context
+    in_place(running, running.authority.issue("own", days=days))
+    for _ in range(3):
+        running.until_check()
+    running.tls.refresh(always=True)
+    assert running.tls.by_name["A"].context is before
+    date = (NOW + max(days, key=lambda day: -abs(day)) * DAY).strftime("%Y-%m-%d %H:%M:%S UTC")
+    text = f"{LOCATION} is {running.own}, whose certificate CN=own,O=Test {problem.format(date)}"
+    errors = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
+    assert errors == [f"listener A keeps its certificate: {text}"] * 2, "once for the file, and once on request"
+    with pytest.raises(BrokerError) as refused:
+        altered(running, LOCATION, str(running.own))
+    assert (refused.value.code, refused.value.message) == (ErrorCode.INVALID_REQUEST, text)
+    in_place(running, running.issue(days=60))
+    running.until_check()
+    assert running.tls.by_name["A"].context is not before
+
+
+def test_a_certificate_is_loaded_when_it_begins(running: Running, caplog: pytest.LogCaptureFixture) -> None:
+    in_place(running, running.authority.issue("own", days=(2, 60)))
+    running.until_check()
+    before = running.not_after_ms
+    running.now_ms += 2 * DAY_MS
+    running.until_check()
+    assert running.not_after_ms == before + 30 * DAY_MS
+    assert caplog.text.count("keeps its certificate") == 1
+
+
+def test_another_trust_store_is_loaded_although_the_own_certificate_has_ended(running: Running) -> None:
+    running.now_ms = running.not_after_ms + DAY_MS
+    named = {"truststore.type": "PEM", "truststore.location": str(running.authority.pem()), "client.auth": "required"}
+    running.config.set_dynamic({f"listener.name.a.ssl.{key}": value for key, value in named.items()}, {})
+    running.tls.refresh()
+    assert running.tls.by_name["A"].context.verify_mode.name == "CERT_REQUIRED"
+
+
+@pytest.mark.parametrize(("days", "text"), [((-9, -2), "has ended on"), ((2, 30), "is not valid before")])
+def test_a_broker_starts_with_a_certificate_that_is_not_valid_now_and_warns(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, days: tuple[int, int], text: str
+) -> None:
+    """As Kafka, for a listener that brokers do not use."""
+    running = Running(tmp_path)
+    in_place(running, running.authority.issue("own", days=days))
+    tls = TlsListeners(running.config, parse_listeners(running.config), Clock(), maybeDeferred, lambda: NOW_MS)
+    tls.open(1)
+    tls.start()
+    assert f"the own certificate CN=own,O=Test of listener A {text}" in caplog.text
 
 
 def test_another_name_is_refused_unless_it_is_allowed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -254,7 +311,7 @@ def test_brokers_that_could_not_connect_to_each_other_do_not_start(tmp_path: Pat
     authority, foreign = Authority(tmp_path), Authority(tmp_path, "foreign")
     config = between(tmp_path, authority, foreign)
     with pytest.raises(StartError) as caught:
-        TlsListeners(config, parse_listeners(config), Clock(), maybeDeferred, lambda: 0).open(1)
+        TlsListeners(config, parse_listeners(config), Clock(), maybeDeferred, lambda: NOW_MS).open(1)
     assert str(caught.value) == (
         f"server.properties:7: ssl.truststore.location is {authority.pem()}, which does not fit the certificate in the key store: "
         "unable to get local issuer certificate; brokers could not connect to each other (listener A)"
@@ -266,7 +323,7 @@ def test_another_authority_between_brokers_is_refused(tmp_path: Path, caplog: py
     authority, foreign = Authority(tmp_path), Authority(tmp_path, "foreign")
     config = between(tmp_path, authority, authority)
     clock = Clock()
-    tls = TlsListeners(config, parse_listeners(config), clock, maybeDeferred, lambda: 0)
+    tls = TlsListeners(config, parse_listeners(config), clock, maybeDeferred, lambda: NOW_MS)
     tls.start()
     before = tls.by_name["A"].client_context()
     foreign.issue("broker").pem()
@@ -293,7 +350,7 @@ def test_at_the_start_stores_of_the_metadata_are_not_compared_with_those_of_the_
         issued = foreign.issue("broker")
         if file_is_gone:
             (tmp_path / "broker.pem").unlink()
-        tls = TlsListeners(config, parse_listeners(config), Clock(), maybeDeferred, lambda: 0)
+        tls = TlsListeners(config, parse_listeners(config), Clock(), maybeDeferred, lambda: NOW_MS)
         own.write_text(issued.key_pem() + issued.chain_pem())
         config.set_dynamic({f"{prefix}keystore.location": str(own), f"{prefix}truststore.location": str(foreign.pem())}, {})
         tls.open(1)
@@ -307,7 +364,7 @@ def test_no_other_store_is_used_instead_of_one_of_the_metadata(tmp_path: Path, s
     """That of the file may trust other clients: the broker does not start, as Kafka."""
     authority = Authority(tmp_path)
     config = broker_config(SECURED.format(own=authority.issue("broker").pem(), trusted=authority.pem()) + zookeeper)
-    tls = TlsListeners(config, parse_listeners(config), Clock(), maybeDeferred, lambda: 0)
+    tls = TlsListeners(config, parse_listeners(config), Clock(), maybeDeferred, lambda: NOW_MS)
     key = f"listener.name.a.ssl.{store}.location"
     config.set_dynamic({key: "/none"}, {})
     with pytest.raises(StartError) as caught:
@@ -335,14 +392,14 @@ def test_a_value_of_the_metadata_that_cannot_be_read_is_not_replaced_by_another(
     text = SECURED.format(own=authority.issue("broker").pem(), trusted=authority.pem())
     key = f"listener.name.a.ssl.{name}"
     config = broker_config(text)
-    tls = TlsListeners(config, parse_listeners(config), Clock(), maybeDeferred, lambda: 0)
+    tls = TlsListeners(config, parse_listeners(config), Clock(), maybeDeferred, lambda: NOW_MS)
     config.set_dynamic({key: value}, {})
     message = f"{key} cannot be read: {why} (listener A); /config/brokers/7 of the metadata sets {key}: "
     with pytest.raises(StartError, match=re.escape(message)):
         tls.open(7)
     # While the broker runs, the listener keeps what it has.
     config, clock = broker_config(text), Clock()
-    tls = TlsListeners(config, parse_listeners(config), clock, maybeDeferred, lambda: 0)
+    tls = TlsListeners(config, parse_listeners(config), clock, maybeDeferred, lambda: NOW_MS)
     config.set_dynamic({"listener.name.a.ssl.client.auth": "requested"}, {})
     tls.open(7)
     tls.start()
@@ -361,7 +418,7 @@ def test_client_authentication_of_all_listeners_can_be_in_the_metadata(tmp_path:
     text = SECURED.format(own=authority.issue("broker").pem(), trusted=authority.pem()).replace("auth=required", "auth=none")
     for value, problem in (("required", None), ("must", "ssl.client.auth cannot be read: ")):
         config = broker_config(text)
-        tls = TlsListeners(config, parse_listeners(config), Clock(), maybeDeferred, lambda: 0)
+        tls = TlsListeners(config, parse_listeners(config), Clock(), maybeDeferred, lambda: NOW_MS)
         assert tls.by_name["A"].loaded.settings.client_auth == "none"
         config.set_dynamic({"ssl.client.auth": value}, {})
         if problem is None:
@@ -385,7 +442,7 @@ def test_stores_where_the_metadata_cannot_have_them_are_ignored(
     """As DynamicBrokerConfig of Kafka."""
     authority = Authority(tmp_path)
     config = broker_config(SECURED.format(own=authority.issue("broker").pem(), trusted=authority.pem()))
-    tls = TlsListeners(config, parse_listeners(config), Clock(), maybeDeferred, lambda: 0)
+    tls = TlsListeners(config, parse_listeners(config), Clock(), maybeDeferred, lambda: NOW_MS)
     config.set_dynamic(broker, default)
     tls.open(7)
     trusted = tls.by_name["A"].loaded.settings.truststore

@@ -21,7 +21,7 @@ from txbroker.config.listeners import WITH_TLS, Listener, Listeners
 from txbroker.config.resolve import BrokerConfig, ListenerConfig
 from txbroker.errors import StartError
 from txbroker.tls.certificates import Certificate
-from txbroker.tls.listener_tls import RULES_KEY, Allowed, ListenerTls, days_left
+from txbroker.tls.listener_tls import RULES_KEY, Allowed, ListenerTls, days_left, shown_time
 from txbroker.tls.settings import TlsProblem, TlsSettings, read_settings
 
 log = logging.getLogger("txbroker.tls")
@@ -117,7 +117,7 @@ class TlsListeners:
         for name, listener in self._listeners.items():
             if any(key.startswith(listener_prefix(name)) for key in changed):
                 try:
-                    self.by_name[name].check(_settings(candidate, listener), _allowed(candidate, name))
+                    self.by_name[name].check(_settings(candidate, listener), _allowed(candidate, name), self._now_ms())
                 except TlsProblem as problem:
                     return f"{_shown_key(candidate, name, problem.key)} {problem.problem}"
         return None
@@ -167,7 +167,7 @@ class TlsListeners:
             self._unusable[name] = str(problem)
             raise
         self._unusable.pop(name, None)
-        loaded = await self._in_worker(partial(tls.prepared, settings, allowed, always=always))
+        loaded = await self._in_worker(partial(tls.prepared, settings, allowed, self._now_ms(), always=always))
         if loaded is not None:
             tls.use(loaded)
             self.reloads["succeeded"] += 1
@@ -180,8 +180,12 @@ class TlsListeners:
         if self._warned_s is not None and now_s - self._warned_s < WARNED_AGAIN_S:
             return
         self._warned_s = now_s
+        now_ms = self._now_ms()
         for name, kind, certificate, days in self.certificates():
-            if days < WARNED_DAYS:
+            if now_ms < certificate.not_before_ms:
+                log.warning("the %s certificate %s of listener %s is not valid before %s: replace it, or correct the clock", kind,
+                            certificate.subject, name, shown_time(certificate.not_before_ms))  # fmt: skip
+            elif days < WARNED_DAYS:
                 what = "has ended" if days < 0 else "ends"
                 log.warning("the %s certificate %s of listener %s %s on %s: replace it", kind, certificate.subject, name, what,
                             _date(certificate))  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from txbroker.tls import files
@@ -37,6 +38,12 @@ class Allowed(NamedTuple):
     fewer_hosts: bool = False
 
 
+class NotYetValid(TlsProblem):
+    """A certificate that begins later, in ms since 1970."""
+
+    begins_ms = 0
+
+
 class ListenerTls:
     """Connections keep the context that they began with. `loaded`: what new ones use. `is_for_brokers`: brokers connect to it."""
 
@@ -48,6 +55,7 @@ class ListenerTls:
         self._rules = parse_rules(rules) if names_clients else None
         self.loaded = self._load(settings)
         self._tried = settings, self.loaded.stamps
+        self._again_ms: int | None = None  # when the certificate that was tried begins
 
     @property
     def context(self) -> ssl.SSLContext:
@@ -59,20 +67,28 @@ class ListenerTls:
         assert self.loaded.client is not None, "brokers do not connect to this listener"
         return self.loaded.client
 
-    def prepared(self, settings: TlsSettings, allowed: Allowed, *, always: bool) -> Loaded | None:
+    def prepared(self, settings: TlsSettings, allowed: Allowed, now_ms: int, *, always: bool) -> Loaded | None:
         """Load keys and certificates again, for `use`; may run in a worker. TlsProblem as `check`.
 
-        None if neither the settings nor the files have changed since the last time, unless `always`.
+        None if neither the settings nor the files have changed since the last time, unless `always`, or a certificate is valid now that
+        was not yet.
         """
         stamped = settings, _stamps(settings)
-        if not always and stamped == self._tried:
+        begins_now = self._again_ms is not None and now_ms >= self._again_ms
+        if not always and stamped == self._tried and not begins_now:
             return None
-        self._tried = stamped
-        return self.check(settings, allowed)
+        self._tried, self._again_ms = stamped, None
+        try:
+            return self.check(settings, allowed, now_ms)
+        except NotYetValid as problem:
+            self._again_ms = problem.begins_ms
+            raise
 
-    def check(self, settings: TlsSettings, allowed: Allowed) -> Loaded:
+    def check(self, settings: TlsSettings, allowed: Allowed, now_ms: int) -> Loaded:
         """Load keys and certificates; TlsProblem if they cannot replace the present ones."""
         loaded = self._load(settings)
+        if loaded.server.own != self.loaded.server.own:  # the present one stays with another trust store, also if it has ended
+            _check_dates(loaded, now_ms)
         self._compare(loaded, allowed)
         return loaded
 
@@ -120,6 +136,24 @@ def parse_rules(text: str) -> PrincipalRules:
 def days_left(certificate: Certificate, now_ms: int) -> float:
     """How long a certificate is valid; negative once it has ended."""
     return (certificate.not_after_ms - now_ms) / 86_400_000
+
+
+def shown_time(time_ms: int) -> str:
+    """A time in ms since 1970, in UTC."""
+    return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def _check_dates(new: Loaded, now_ms: int) -> None:
+    """No client would accept the certificate."""
+    store, own = new.settings.keystore, new.server.own
+    assert store is not None
+    where = f"is {store.location or 'a value'}, whose certificate {own.subject}"
+    if now_ms > own.not_after_ms:
+        raise TlsProblem(store.source_key, f"{where} has ended at {shown_time(own.not_after_ms)}; use one that is valid now")
+    if now_ms < own.not_before_ms:
+        problem = NotYetValid(store.source_key, f"{where} is not valid before {shown_time(own.not_before_ms)}; use one that is valid now")
+        problem.begins_ms = own.not_before_ms
+        raise problem
 
 
 def _stamps(settings: TlsSettings) -> Stamps:
