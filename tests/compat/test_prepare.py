@@ -9,7 +9,7 @@ import pytest
 from tests.support.cache import CHECKOUT, SPARK
 
 CALL = re.compile(r"-m tests\.support\.prepare ([\w.-]+)")
-PLACES = [CHECKOUT / "Makefile", *sorted((CHECKOUT / "compat").glob("*/run"))]
+PLACES = [CHECKOUT / "Makefile", *sorted((CHECKOUT / "compat").rglob("run"))]
 NAMES = [(place, name) for place in PLACES for name in CALL.findall(place.read_text(encoding="utf-8"))]
 
 
