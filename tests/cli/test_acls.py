@@ -121,7 +121,7 @@ def test_explain_that_could_not_ask_has_another_status_than_one_that_denies(star
 def test_a_rule_without_effect_is_stored_with_a_warning(broker_with_acls: Server, flags: tuple[str, ...], found: str) -> None:
     to = ("--bootstrap-server", broker_with_acls.address)
     _, complaint = run("acls", *to, "--add", *flags, "--operation", "Read", "--topic", "t")
-    assert complaint.startswith("warning: the ACL ") and found in complaint
+    assert complaint.startswith("the ACL ") and found in complaint
     assert f"principal={flags[1]}" in run("acls", *to, "--list", "--topic", "t")[0]
     _, complaint = run("acls", *to, "--remove", "--force", *flags, "--topic", "t")
     assert "no ACL was removed, as none has these values" in complaint  # the operation is another one

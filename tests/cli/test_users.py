@@ -9,10 +9,14 @@ from pathlib import Path
 import pytest
 
 from tests.cli.commands import run
+from tests.support.acls import AUTHORIZER
 from tests.support.broker import BrokerProcess
 from tests.support.sasl import client_properties, properties_file
 from tests.support.server import HOST, Server, free_port
 from tests.support.waiting import until
+from txbroker.client.client_security import Sasl, Scram
+from txbroker.security.sasl_exchange import LoginFailed
+from txbroker.security.scram import ScramExchange, can_log_in
 from txbroker.security.users_file import parse_users
 
 
@@ -54,6 +58,9 @@ def test_a_file_of_users(tmp_path: Path) -> None:
     (("--file", "x", "--bootstrap-server", "a:1", "--list"), "specify one of --file and --bootstrap-server"),
     (("--file", "x", "--list", "--mechanism", "SCRAM-SHA-256"), "only valid with --add"),
     (("--file", "x", "--add", ""), "the name of a user must not be empty"),
+    (("--file", "x", "--add", "ümlaut"), "the user ümlaut could never log in: names of SCRAM users are in ASCII"),
+    (("--bootstrap-server", "127.0.0.1:1", "--add", "ümlaut"), "the user ümlaut could never log in: names of SCRAM users are in ASCII"),
+    (("--bootstrap-server", "127.0.0.1:1", "--add", "a", "--iterations", "20000"), "--iterations is 20000; brokers take at most 16384"),
 ])  # fmt: skip
 def test_wrong_usage(flags: tuple[str, ...], problem: str) -> None:
     _, complaint = run("users", *flags, status=2)
@@ -63,6 +70,26 @@ def test_wrong_usage(flags: tuple[str, ...], problem: str) -> None:
 def test_an_empty_password(tmp_path: Path) -> None:
     _, complaint = run("users", "--file", str(tmp_path / "users"), "--add", "alice", stdin="\n", status=2)
     assert "the password is empty" in complaint and not (tmp_path / "users").exists()
+
+
+@pytest.mark.parametrize("name", ["plain", "with space", "=,", "\x01\x7f", "ümlaut", "\x00"])
+def test_names_that_are_refused_are_those_that_cannot_log_in(name: str) -> None:
+    exchange = ScramExchange("SCRAM-SHA-256", lambda user: None, "nonce", b"secret")
+    try:
+        exchange.respond(Scram(Sasl("SCRAM-SHA-256", name, "x"), "client").first.encode())
+    except LoginFailed:
+        assert not can_log_in(name)
+    else:
+        assert can_log_in(name) and exchange.user == name
+
+
+@pytest.mark.parametrize("from_file", [False, True])
+def test_a_password_that_clients_cannot_send(tmp_path: Path, from_file: bool) -> None:
+    latin_1 = "pässword\n".encode("latin-1")
+    (tmp_path / "password").write_bytes(latin_1)
+    flags = ("--password-file", str(tmp_path / "password")) if from_file else ()
+    _, complaint = run("users", "--file", str(tmp_path / "users"), "--add", "alice", *flags, stdin=latin_1, status=2)
+    assert "the password is not in UTF-8" in complaint and not (tmp_path / "users").exists()
 
 
 @pytest.mark.process
@@ -86,6 +113,7 @@ def test_the_first_user_of_a_broker_without_another_listener(start_broker: Calla
     broker = start_broker({
         "listeners": f"SASL_PLAINTEXT://{HOST}:{port}", "security.inter.broker.protocol": "SASL_PLAINTEXT",
         "sasl.enabled.mechanisms": "SCRAM-SHA-512", "txbroker.scram.users.file": str(file),
+        "broker.id": "7",
     })  # fmt: skip
     assert broker.kind == BrokerProcess.kind
     admin = properties_file(tmp_path / "admin", client_properties("SCRAM-SHA-512", "admin", "first secret"))
@@ -101,5 +129,41 @@ def test_the_first_user_of_a_broker_without_another_listener(start_broker: Calla
     run("users", "--file", str(file), "--add", "carol", stdin="carol-secret\n")
     carol = properties_file(tmp_path / "carol", client_properties("SCRAM-SHA-512", "carol", "carol-secret"))
     until(lambda: f"read the users of {file} again" in broker.log(), "the broker has read the file")
-    output, _ = run("topics", "--bootstrap-server", f"{HOST}:{port}", "--command-config", str(carol), "--list")
-    assert output.splitlines() == ["hello"]
+    as_carol = ("topics", "--bootstrap-server", f"{HOST}:{port}", "--command-config", str(carol), "--list")
+    assert run(*as_carol)[0].splitlines() == ["hello"]
+
+    # Carol is in the file, and the metadata has another password for a while: the commands say what is left.
+    also, of_file = f"broker 7 also reads users from {file}", f"txbroker users --file {file}"
+    _, complaint = run("users", *place, "--remove", "carol", status=1)
+    assert f"there is no user carol with a SCRAM password in the metadata; {also}: `{of_file} --remove carol`" in complaint
+    listed_users, complaint = run("users", *place, "--list")
+    assert "carol" not in listed_users and f"{also}: this list does not have these users, `{of_file} --list`" in complaint
+    _, complaint = run("users", *place, "--add", "carol", "--mechanism", "SCRAM-SHA-256", stdin="new\n")
+    assert f"{also}: a password of carol there still counts for mechanisms that have none in the metadata" in complaint
+    assert run("users", *place, "--add", "carol", stdin="new\n")[1] == ""
+    _, complaint = run(*as_carol, status=1)
+    assert "user carol could not log in" in complaint
+    output, complaint = run("users", *place, "--remove", "carol")
+    assert "User carol was removed from the metadata" in output
+    assert f"{also}: a user carol there still logs in" in complaint and f"until `{of_file} --remove carol`" in complaint
+    assert run(*as_carol)[0].splitlines() == ["hello"]
+    assert "user 'carol' has no password for SCRAM-SHA-512 in the metadata any more, and still logs in" in broker.log()
+    output, _ = run("users", "--file", str(file), "--remove", "carol")
+    assert "A password of this user in the metadata still counts: `txbroker users --bootstrap-server HOST:PORT --remove carol`" in output
+    until(lambda: broker.log().count(f"read the users of {file} again") == 2, "the broker has read the file")
+    _, complaint = run(*as_carol, status=1)
+    assert "user carol could not log in" in complaint
+
+
+@pytest.mark.process
+def test_files_that_a_client_may_not_see(start_broker: Callable[..., Server]) -> None:
+    """An administrator of users without DescribeConfigs."""
+    broker = start_broker({**AUTHORIZER, "allow.everyone.if.no.acl.found": "true", "broker.id": "7"})
+    to = ("--bootstrap-server", broker.address)
+    _, complaint = run("users", *to, "--list")
+    assert complaint == ""  # the broker has no file
+    rights = ("--operation", "Alter", "--operation", "Describe", "--cluster")
+    run("acls", *to, "--add", "--allow-principal", "User:ANONYMOUS", *rights)
+    _, complaint = run("users", *to, "--list")
+    assert "broker 7 may also read users from a file, txbroker.scram.users.file, which this client cannot see (CLUSTER_AUTH" in complaint
+    assert "`txbroker users --file FILE --list` on each of their machines" in complaint

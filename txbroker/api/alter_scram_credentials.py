@@ -21,7 +21,7 @@ from txbroker.cluster.config_store import ConfigAdmin
 from txbroker.cluster.node_paths import USER_TYPE, Entity
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.security.scram import ScramCredential
-from txbroker.security.scram_credentials import MECHANISM_CODES
+from txbroker.security.scram_credentials import ITERATIONS_MAX, MECHANISM_CODES
 from txbroker.wire.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
@@ -32,7 +32,6 @@ from txbroker.wire.messages.alter_user_scram_credentials import (
 from txbroker.wire.schema import Request
 from txbroker.wire.scram import ITERATIONS_MIN
 
-ITERATIONS_MAX = 16_384  # Kafka's
 _MECHANISMS = {code: mechanism for mechanism, code in MECHANISM_CODES.items()}
 
 Alteration = ScramCredentialDeletion | ScramCredentialUpsertion

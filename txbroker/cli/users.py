@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import getpass
 import os
+import shlex
 import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -12,13 +13,15 @@ from typing import Any
 from txbroker.cli import clients, secret_files
 from txbroker.cli.arguments import add_client, number
 from txbroker.cli.results import Column, Results, results
-from txbroker.console.failures import DONE, BadUsage, CommandFailed, broker_error
+from txbroker.cli.users_files import users_files
+from txbroker.client.client_security import ITERATIONS_MAX as OWN_ITERATIONS_MAX
+from txbroker.console.failures import DONE, BadUsage, CommandFailed, broker_error, warn
 from txbroker.console.input_files import read_bytes
 from txbroker.errors import ErrorCode, StorageError
 from txbroker.log.os_disk import OsDisk
 from txbroker.security import users_file
-from txbroker.security.scram import SALT_BYTES, ScramCredential, salt_of
-from txbroker.security.scram_credentials import MECHANISM_CODES
+from txbroker.security.scram import SALT_BYTES, ScramCredential, can_log_in, salt_of
+from txbroker.security.scram_credentials import ITERATIONS_MAX, MECHANISM_CODES
 from txbroker.wire.scram import HASHES, ITERATIONS_MIN, salted_password
 
 DESCRIPTION = """\
@@ -28,6 +31,9 @@ run. Brokers read the file of txbroker.scram.users.file, and read it again when 
   txbroker users --file /etc/txbroker/users --add admin
   txbroker users --bootstrap-server 127.0.0.1:9092 --command-config admin.properties --add alice --password-file alice.password
   txbroker users --bootstrap-server 127.0.0.1:9092 --command-config admin.properties --list
+
+The metadata does not show the users of files: they log in also if --list has them not, or --remove has removed their passwords of the
+metadata. The command names the files that brokers read, as far as they show their configurations.
 
 The password is read from --password-file, or from the standard input; on a terminal the command asks for it. A user who exists gets the new
 password.
@@ -48,8 +54,11 @@ def add_parser(subparsers: Any) -> None:
     actions.add_argument("--remove", metavar="NAME", help="remove a user")
     mechanism_help = "with --add: SCRAM-SHA-256 or SCRAM-SHA-512; default: both"
     parser.add_argument("--mechanism", action="append", choices=tuple(HASHES), metavar="MECHANISM", help=mechanism_help)
-    iterations_help = f"with --add: how often the password is hashed, at least {ITERATIONS_MIN}, the default"
-    parser.add_argument("--iterations", type=number(ITERATIONS_MIN), default=ITERATIONS_MIN, metavar="N", help=iterations_help)
+    iterations_help = (
+        f"with --add: how often the password is hashed, at least {ITERATIONS_MIN}, the default; at most {ITERATIONS_MAX} in the metadata"
+    )
+    iterations = number(ITERATIONS_MIN, OWN_ITERATIONS_MAX)
+    parser.add_argument("--iterations", type=iterations, default=ITERATIONS_MIN, metavar="N", help=iterations_help)
     parser.add_argument("--password-file", metavar="FILE", help="with --add: a file with the password in its first line")
     parser.set_defaults(command=run)
 
@@ -63,6 +72,10 @@ def run(arguments: argparse.Namespace) -> int:
     name = arguments.add if arguments.add is not None else arguments.remove
     if not arguments.list and (not name or name in (".", "..")):
         raise BadUsage("the name of a user must not be empty, . or ..")
+    if arguments.add is not None and not can_log_in(arguments.add):
+        raise BadUsage(f"the user {arguments.add} could never log in: names of SCRAM users are in ASCII, as in Kafka; choose another name")
+    if arguments.file is None and arguments.iterations > ITERATIONS_MAX:
+        raise BadUsage(f"--iterations is {arguments.iterations}; brokers take at most {ITERATIONS_MAX} for users in the metadata")
     shown = results(arguments)
     if arguments.file is not None:
         return _in_file(arguments, shown)
@@ -73,14 +86,18 @@ def run(arguments: argparse.Namespace) -> int:
 def _password(arguments: argparse.Namespace) -> str:
     """BadUsage."""
     if arguments.password_file is not None:
-        text = read_bytes(arguments.password_file).decode("utf-8", "replace")
+        data = read_bytes(arguments.password_file)
     elif sys.stdin.isatty():
         text = getpass.getpass(f"Password of {arguments.add}: ")
         if getpass.getpass("Again: ") != text:
             raise BadUsage("the passwords differ")
+        data = text.encode(errors="surrogateescape")
     else:
-        text = sys.stdin.readline()
-    password = text.split("\n")[0].removesuffix("\r")
+        data = sys.stdin.buffer.readline()
+    try:
+        password = data.split(b"\n")[0].removesuffix(b"\r").decode()
+    except UnicodeDecodeError:
+        raise BadUsage("the password is not in UTF-8, in which clients send it; convert it") from None
     if not password:
         raise BadUsage("the password is empty")
     return password
@@ -126,7 +143,11 @@ def _in_file(arguments: argparse.Namespace, shown: Results) -> int:
         raise CommandFailed(error.message or str(error)) from None
     except OSError as error:
         raise CommandFailed(f"{path} was not replaced: {error.strerror}") from None
-    _done(shown, arguments, path)
+    also = ""
+    if before:
+        flag = f"--remove {shlex.quote(name)}"
+        also = f" A password of this user in the metadata still counts: `txbroker users --bootstrap-server HOST:PORT {flag}` removes it."
+    _done(shown, arguments, path, also)
     return DONE
 
 
@@ -140,7 +161,10 @@ def _in_metadata(arguments: argparse.Namespace, admin: Any, shown: Results) -> i
             raise broker_error("the users cannot be listed", answer.error_code, answer.error_message)
         return list(answer.results)
 
+    files = users_files(admin) if arguments.add is None or arguments.mechanism else None
     if arguments.list:
+        if files is not None:
+            warn(f"{files.where}: this list does not have these users, {files.advice('--list')} shows them")
         _show(shown, ((one.user, _NAMES[each.mechanism], each.iterations) for one in described() for each in one.credential_infos))
         return DONE
     upsertions, deletions = [], []
@@ -155,7 +179,9 @@ def _in_metadata(arguments: argparse.Namespace, admin: Any, shown: Results) -> i
         deletions = [AlterUserScramCredentialsRequest.ScramCredentialDeletion(name=arguments.remove, mechanism=each.mechanism)
                      for each in known.credential_infos]  # fmt: skip
         if not deletions:
-            raise CommandFailed(f"there is no user {arguments.remove} with a SCRAM password in the metadata")
+            missing = f"there is no user {arguments.remove} with a SCRAM password in the metadata"
+            also = "" if files is None else f"; {files.where}: {files.advice(_removal(arguments))} removes one there"
+            raise CommandFailed(missing + also)
     # Apache Kafka 4 takes one mechanism of a user in a request.
     for changed in [{"upsertions": [each], "deletions": []} for each in upsertions] + [
         {"upsertions": [], "deletions": [each]} for each in deletions
@@ -165,14 +191,24 @@ def _in_metadata(arguments: argparse.Namespace, admin: Any, shown: Results) -> i
         if result.error_code != ErrorCode.NONE:
             raise broker_error(f"user {result.user} was not altered", result.error_code, result.error_message)
     _done(shown, arguments, "the metadata")
+    if files is not None and arguments.remove is not None:
+        warn(f"{files.where}: a user {arguments.remove} there still logs in, with the password there, until "
+             f"{files.advice(_removal(arguments))}")  # fmt: skip
+    elif files is not None and arguments.mechanism:
+        warn(f"{files.where}: a password of {arguments.add} there still counts for mechanisms that have none in the metadata; see "
+             f"{files.advice('--list')}")  # fmt: skip
     return DONE
 
 
-def _done(shown: Results, arguments: argparse.Namespace, place: str) -> None:
+def _removal(arguments: argparse.Namespace) -> str:
+    return f"--remove {shlex.quote(arguments.remove)}"
+
+
+def _done(shown: Results, arguments: argparse.Namespace, place: str, also: str = "") -> None:
     if arguments.add is not None:
-        shown.done(f"User {arguments.add} has this password in {place} now.", user=arguments.add, place=place)
+        shown.done(f"User {arguments.add} has this password in {place} now.{also}", user=arguments.add, place=place)
     else:
-        shown.done(f"User {arguments.remove} was removed from {place}.", user=arguments.remove, place=place)
+        shown.done(f"User {arguments.remove} was removed from {place}.{also}", user=arguments.remove, place=place)
 
 
 def _show(shown: Results, found: Iterable[tuple[str, str, int]]) -> None:

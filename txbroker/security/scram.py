@@ -224,6 +224,11 @@ class ScramExchange(Exchange):
         return f"v={base64.b64encode(scram.signature(self._hash, credential.server_key, signed)).decode()}"
 
 
+def can_log_in(user: str) -> bool:
+    """Whether a client can send this name (the pattern of ScramMessages): it has only ASCII characters, and not the character 0."""
+    return user.isascii() and "\0" not in user
+
+
 def fake_credential(secret: bytes, mechanism: str, user: str) -> ScramCredential:
     """A credential of a user who has none, the same each time; no password fits it."""
     digest = hmac.digest(secret, f"{mechanism},{user}".encode(), hashlib.sha512)

@@ -15,6 +15,7 @@ log = logging.getLogger("txbroker.security")
 
 # The mechanisms in requests, with Kafka's codes.
 MECHANISM_CODES = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
+ITERATIONS_MAX = 16_384  # Kafka's, of both mechanisms, for users in the metadata
 
 
 class ScramCredentials:
@@ -39,8 +40,13 @@ class ScramCredentials:
             return
         for mechanism, users in self._users.items():
             text = properties.get(mechanism)
-            users.pop(user, None)
-            if text is not None:
+            was_known = users.pop(user, None) is not None
+            if text is None:
+                if was_known and user in self._of_file[mechanism]:
+                    log.warning("user %s has no password for %s in the metadata any more, and still logs in with the one in the file of "
+                                "txbroker.scram.users.file: `txbroker users --file` removes it",
+                                shown_user(user), mechanism)  # fmt: skip
+            else:
                 try:
                     users[user] = ScramCredential.parse(text)
                 except InvalidCredential as error:

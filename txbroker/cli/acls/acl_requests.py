@@ -74,18 +74,6 @@ def delete(admin: Any, filters: Iterable[AclFilter]) -> list[AclBinding]:
     return sorted(found)
 
 
-def settings(admin: Any, keys: Sequence[str]) -> dict[str, str | None]:
-    """The values of these keys on one broker; those that it does not show are missing. CommandFailed."""
-    from kafka.protocol.admin import DescribeConfigsRequest
-
-    broker_id = min(broker["broker_id"] for broker in admin.describe_cluster()["brokers"])
-    response = clients.send(admin, DescribeConfigsRequest(resources=[(4, str(broker_id), list(keys))], min_version=1), broker_id)
-    (result,) = response.results
-    if result.error_code:
-        raise broker_error(f"the configuration of broker {broker_id} cannot be described", result.error_code, result.error_message)
-    return {entry.name: entry.value for entry in result.configs}
-
-
 def _binding(kind: int, pattern: int, name: str, acl: Any) -> AclBinding:
     resource = ResourcePattern(AclResource(kind), PatternType(pattern), name)
     return AclBinding(resource, AclEntry(acl.principal, acl.host, AclOperation(acl.operation), AclPermission(acl.permission_type)))

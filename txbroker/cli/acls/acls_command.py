@@ -115,7 +115,7 @@ def _add(arguments: argparse.Namespace, changes: dict[Named, list[AclEntry]], sh
     for binding in sorted(bindings):
         wrong = without_effect(binding)
         if wrong is not None:
-            warn(f"warning: the ACL {binding} is stored, and {wrong}")
+            warn(f"the ACL {binding} is stored, and {wrong}")
     return DONE
 
 
@@ -130,7 +130,7 @@ def _remove(arguments: argparse.Namespace, changes: dict[Named, list[AclEntry]],
             removed = acl_requests.delete(admin, filters)
         _show(shown, removed, "Removed ACLs for resource")
         if not removed:
-            warn("warning: no ACL was removed, as none has these values: see --list; without principals all of a resource are removed")
+            warn("no ACL was removed, as none has these values: see --list; without principals all of a resource are removed")
     return DONE
 
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from txbroker.cli import clients
 from txbroker.cli.acls import acl_requests
 from txbroker.cli.acls.acl_flags import Named, named, only, with_value
+from txbroker.cli.broker_settings import broker_ids, settings
 from txbroker.cli.results import Results
 from txbroker.console.failures import DONE, FAILED, BadUsage, CommandFailed
 from txbroker.errors import ErrorCode
@@ -61,7 +62,7 @@ def explain(arguments: argparse.Namespace, shown: Results) -> int:
                 raise
             found = Explanation(True, "the broker has no authorizer, so that every client may do everything")
         else:
-            found = explained(question, bindings, acl_requests.settings(admin, (SUPER_USERS, EVERYONE)))
+            found = explained(question, bindings, settings(admin, broker_ids(admin)[0], (SUPER_USERS, EVERYONE)))
     command = None if found.allowed or found.acl is not None else _command(arguments, question)
     row = {"principal": question.principal, "operation": operation.name, "resource": resource.type.name, "name": resource.name,
            "host": host, "allowed": found.allowed, "reason": found.reason, "acl": None if found.acl is None else str(found.acl),

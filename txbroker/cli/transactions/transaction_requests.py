@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from txbroker.cli import clients
+from txbroker.cli.broker_settings import broker_ids
 from txbroker.cli.partition_flags import partitions_of
 from txbroker.console.failures import CommandFailed, broker_error
 from txbroker.errors import ErrorCode
@@ -146,11 +147,6 @@ def write_abort_marker(admin: Any, transaction: OpenTransaction) -> None:
     if codes[0]:
         what = f"cannot abort the transaction of producer {transaction.producer_id} in {transaction.partition}"
         raise broker_error(what, codes[0], None)
-
-
-def broker_ids(admin: Any) -> list[int]:
-    """All live brokers."""
-    return sorted(broker["broker_id"] for broker in admin.describe_cluster()["brokers"])
 
 
 def _coordinator(admin: Any, transactional_id: str) -> int:

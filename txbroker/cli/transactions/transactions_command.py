@@ -10,13 +10,13 @@ from typing import Any
 
 from txbroker.cli import clients
 from txbroker.cli.arguments import INT16_MAX, INT32_MAX, add_client, number
+from txbroker.cli.broker_settings import broker_ids
 from txbroker.cli.partition_flags import partitions_of
 from txbroker.cli.results import Column, Results, Row, results
 from txbroker.cli.transactions.transaction_requests import (
     NO_OFFSET,
     OpenTransaction,
     Transaction,
-    broker_ids,
     describe,
     leader_of,
     list_transactions,
