@@ -2,6 +2,9 @@
 
     [2026-01-31 12:00:00,123] INFO [KafkaServer id=1] started (kafka.server.KafkaServer)
     {"time": "2026-01-31T12:00:00.123Z", "level": "INFO", "logger": "kafka.server.KafkaServer", "message": "[KafkaServer id=1] started"}
+
+Messages have names that clients choose. So the further lines of a message are indented, and control characters are escaped: each line that
+begins with a time is one of this process.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
+from txbroker.console.texts import visible
 from txbroker.names import TopicPartition
 
 TEXT, JSON = FORMATS = ("text", "json")
@@ -39,7 +43,7 @@ def parse_levels(texts: Sequence[str]) -> dict[str, str]:
 def write_log(stream: TextIO, log_format: str, levels: Mapping[str, str]) -> None:
     """Write standard logging to `stream` from now on."""
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(JsonFormatter() if log_format == JSON else logging.Formatter(TEXT_LAYOUT))
+    handler.setFormatter(JsonFormatter() if log_format == JSON else TextFormatter(TEXT_LAYOUT))
     logging.getLogger().addHandler(handler)
     set_levels(levels)
 
@@ -48,6 +52,13 @@ def set_levels(levels: Mapping[str, str]) -> None:
     """Set the level of each logger."""
     for name, level in levels.items():
         logging.getLogger(name).setLevel(level.upper())
+
+
+class TextFormatter(logging.Formatter):
+    """Kafka's layout; the further lines of a message, and of a traceback, begin with a tab, as in Twisted's logs."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return "\n\t".join(map(visible, super().format(record).split("\n")))
 
 
 class JsonFormatter(logging.Formatter):

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.support.running import RUN, TWISTD, Running
-from txbroker.log_output import JsonFormatter, parse_levels
+from txbroker.log_output import TEXT_LAYOUT, JsonFormatter, TextFormatter, parse_levels
 from txbroker.names import TopicPartition
 
 
@@ -31,6 +31,25 @@ def test_one_object_per_line() -> None:
     line = formatted("%d bytes\nare „cut“", 7)
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", line.pop("time"))
     assert line == {"level": "WARNING", "logger": "txbroker.log", "message": "7 bytes\nare „cut“"}
+
+
+@pytest.mark.parametrize("name", ["x\n[2026-11-27 00:00:00,000] INFO forged", "x\r[2026-11-27", "\x1b[2J\x9b2J", "x\u2028[2026", "\x85["])
+def test_a_name_makes_no_line_of_its_own(name: str) -> None:
+    record = logging.LogRecord("txbroker.log", logging.WARNING, "x.py", 1, "denied: %s", (name,), None)
+    lines = TextFormatter(TEXT_LAYOUT).format(record).split("\n")
+    assert re.fullmatch(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}\] WARNING denied: .*", lines[0])
+    assert all(line.startswith("\t") and line[1:].isprintable() for line in lines[1:])
+    assert lines[0].isprintable()
+
+
+def test_a_traceback_is_readable() -> None:
+    try:
+        raise ValueError("bad\n[2026-11-27 00:00:00,000] INFO forged")
+    except ValueError:
+        record = logging.LogRecord("txbroker.log", logging.ERROR, "x.py", 1, "it failed", (), sys.exc_info())
+    first, second, *_, last = TextFormatter(TEXT_LAYOUT).format(record).split("\n")
+    assert first.endswith(" ERROR it failed (txbroker.log)") and second == "\tTraceback (most recent call last):"
+    assert last == "\t[2026-11-27 00:00:00,000] INFO forged"
 
 
 def test_topic_and_partition_are_fields() -> None:
