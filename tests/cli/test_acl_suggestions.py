@@ -21,7 +21,6 @@ from tests.security.test_audit_events import EVERYTHING, FILE, Audited
 from tests.support.acls import AUTHORIZER
 from tests.support.server import Server
 from txbroker.cli.acls.suggested_rules import SuggestedRule, Use, common_prefixes, suggested
-from txbroker.cli.acls.suggestion import NAME_MAX
 from txbroker.cli.main import main
 from txbroker.security.acl_authorizer import AclAuthorizer
 from txbroker.security.acl_index import AclIndex
@@ -35,6 +34,7 @@ from txbroker.security.acl_model import (
     PatternType,
     ResourcePattern,
 )
+from txbroker.security.audit_trail import CUT
 from txbroker.testing import Kafka
 from txbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 
@@ -166,7 +166,7 @@ def test_what_an_acl_decided_is_covered_by_it(tmp_path: Path, capsys: pytest.Cap
 
 def test_damaged_lines_are_skipped_and_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "audit"
-    bad = ['{"ev\n', "[1]\n", "1\n", line(operation="Fly"), line(name="x" * NAME_MAX), line(host=None), '{"event": "use"}\n', "\xff\n"]
+    bad = ['{"ev\n', "[1]\n", "1\n", line(operation="Fly"), line(name="x" + CUT), line(host=None), '{"event": "use"}\n', "\xff\n"]
     path.write_text("".join(bad) + line())
     output, errors = suggest(capsys, "--audit", str(path))
     assert output.endswith("--operation Read --topic orders\n")

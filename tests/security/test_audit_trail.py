@@ -12,7 +12,7 @@ from txbroker.api.request_context import Session
 from txbroker.security.acl_index import NO_ACL, SUPER_USER, Rule
 from txbroker.security.acl_model import AclOperation as Op
 from txbroker.security.acl_model import AclResource as R
-from txbroker.security.audit_trail import DISTINCT_MAX, REPEATS_S, TEXT_MAX, AuditTrail, Kind
+from txbroker.security.audit_trail import CUT, DISTINCT_MAX, REPEATS_S, TEXT_MAX, AuditTrail, Kind, shortened
 
 PERIOD_S = 600.0
 
@@ -44,8 +44,8 @@ class Recorded(AuditTrail):
     def use(self, name: str = "t", who: Session | None = None, operation: Op = Op.READ, kind: R = R.TOPIC) -> None:
         self.used(who or session(), "app", "Fetch", operation, kind, name, lambda: Rule(SUPER_USER))
 
-    def fail(self, user: str = "alice", reason: str = "wrong password") -> None:
-        self.login_failed(session("User:ANONYMOUS"), None, "PLAIN", user, "wrong_password", reason)
+    def fail(self, user: str = "alice", reason: str = "wrong password", host: str = "10.0.0.7") -> None:
+        self.login_failed(session("User:ANONYMOUS", host), None, "PLAIN", user, "wrong_password", reason)
 
 
 def test_a_denial_has_who_from_where_what_and_why() -> None:
@@ -68,7 +68,7 @@ def test_repeated_events_are_counted_in_one_line_a_minute() -> None:
         trail.logged_in(session(), "app", "PLAIN")
     assert [line["event"] for line in trail.found] == ["denial", "login_failure", "login"]
     trail.clock.advance(REPEATS_S)
-    assert [(line["event"], line["repeated"]) for line in trail.found[3:]] == [("denial", 999), ("login", 999), ("login_failure", 999)]
+    assert [(line["event"], line["repeated"]) for line in trail.found[3:]] == [("denial", 999), ("login_failure", 999), ("login", 999)]
     assert trail.found[3]["resource"] == "t" and trail.found[3]["time"] == "2023-11-14T22:14:20.123Z"
     trail.deny()
     assert len(trail.found) == 7 and "repeated" not in trail.found[-1]
@@ -81,9 +81,45 @@ def test_a_flood_of_different_events_hides_neither_its_size_nor_others() -> None
         trail.deny(f"t{number}")
     trail.fail()
     assert len(trail.found) == DISTINCT_MAX + 1 and trail.found[-1]["event"] == "login_failure"
+    trail.deny(who=session(principal="User:carol"))
+    trail.deny(who=session(host="10.0.0.8"))
+    assert [(line["principal"], line["host"]) for line in trail.found[-2:]] == [("User:carol", "10.0.0.7"), ("User:alice", "10.0.0.8")]
     trail.clock.advance(REPEATS_S)
-    assert trail.found[-1] == {"time": "2023-11-14T22:14:20.123Z", "broker": 4, "event": "denial", "left_out": 500}
+    left_out = {"principal": "User:alice", "host": "10.0.0.7", "left_out": 500}
+    assert trail.found[-1] == {"time": "2023-11-14T22:14:20.123Z", "broker": 4, "event": "denial", **left_out}
     assert not trail.clock.getDelayedCalls()
+
+
+def test_failed_logins_of_an_address_do_not_hide_those_of_others() -> None:
+    trail = Recorded()
+    for number in range(DISTINCT_MAX + 7):
+        trail.fail(user=f"u{number}")
+    trail.fail(host="10.0.0.8")
+    assert len(trail.found) == DISTINCT_MAX + 1 and trail.found[-1]["host"] == "10.0.0.8"
+    trail.clock.advance(REPEATS_S)
+    assert [(line["principal"], line["host"], line["left_out"]) for line in trail.found[DISTINCT_MAX + 1 :]] == [(None, "10.0.0.7", 7)]
+
+
+def test_a_flood_from_different_addresses_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("txbroker.security.audit_trail.SOURCES_MAX", 10)
+    trail = Recorded()
+    for number in range(25):
+        trail.fail(host=f"10.0.1.{number}")
+    assert len(trail.found) == 10
+    trail.clock.advance(REPEATS_S)
+    assert [(line.get("host"), line["left_out"]) for line in trail.found[10:]] == [*((f"10.0.1.{n}", 1) for n in range(10, 20)), (None, 5)]
+
+
+@pytest.mark.parametrize("text", ["x" * 5000, "\U0001f600" * 1000, "é\x00" * 600, "x" * 999 + "\n\n"])
+def test_long_texts_are_cut_by_their_size_in_the_line(text: str) -> None:
+    short = shortened(text)
+    assert short.endswith(CUT) and text.startswith(short.removesuffix(CUT))
+    assert TEXT_MAX - 12 <= len(json.dumps(short.removesuffix(CUT))) - 2 <= TEXT_MAX
+
+
+@pytest.mark.parametrize("text", ["", "x" * TEXT_MAX, "é" * (TEXT_MAX // 6), "\U0001f600" * (TEXT_MAX // 12)])
+def test_other_texts_are_whole(text: str) -> None:
+    assert shortened(text) == text
 
 
 def test_every_change_has_its_line() -> None:
@@ -108,6 +144,19 @@ def test_the_same_use_is_recorded_once_a_period() -> None:
     assert len(trail.found) == 4
 
 
+def test_uses_of_one_do_not_hide_those_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("txbroker.security.audit_trail.USES_OF_ONE_MAX", 3)
+    trail = Recorded()
+    for number in range(5):
+        trail.use(f"t{number}")
+    trail.use(who=session(principal="User:carol"))
+    assert [line["principal"] for line in trail.found] == ["User:alice"] * 3 + ["User:carol"]
+    trail.clock.advance(PERIOD_S)
+    assert trail.found[-1]["left_out"] == 2
+    trail.use("t4")
+    assert trail.found[-1]["resource"] == "t4"
+
+
 def test_brokers_are_recorded_only_if_something_is_denied_or_changed() -> None:
     trail, broker = Recorded(), session("User:broker")
     trail.use(who=broker)
@@ -124,7 +173,7 @@ def test_only_chosen_events_are_recorded(kind: Kind) -> None:
     trail = Recorded(kind)
     assert trail.records_use == (kind is Kind.USE)
     trail.deny()
-    trail.denied_more()
+    trail.denied_more(session())
     trail.fail()
     trail.logged_in(session(), "app", "PLAIN")
     trail.changed(session(), "app", 20, "deleted", "Topic", "t", {})

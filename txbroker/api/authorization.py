@@ -145,7 +145,7 @@ class CheckedContext(RequestContext):
             self._authorizer.denials[self._api, operation.title] += 1
         if len(self._logged) > LOGGED_MAX:
             if audit is not None:
-                audit.denied_more()
+                audit.denied_more(self.session)
             return
         self._logged.add(key)
         if audit is not None:

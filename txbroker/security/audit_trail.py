@@ -2,8 +2,9 @@
 
 Each line is a JSON object: `time` (UTC), `broker` (its id), `event` (a `Kind`), who (`principal`, `client_id`, `host` as Java prints it,
 `port`, `listener`), what (`api`, `operation`, `resource_type`, `resource`), `outcome`, and for decisions `decided_by` and `acl`. A client
-cannot make it grow without end: a denial or login that is repeated within a minute is counted, and so is what exceeds a number of different
-ones. No line has a secret: values come from `admin_log`, which hides them, and reasons of failed logins are texts of this broker.
+cannot make it grow without end, and cannot hide what others do: a denial or login that is repeated within a minute is counted, and so is
+what exceeds a number of different ones of a principal at an address. No line has a secret: values come from `admin_log`, which hides them,
+and reasons of failed logins are texts of this broker.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from txbroker.clock import Clock, DelayedCall
 from txbroker.security.acl_index import Rule
@@ -21,9 +22,12 @@ from txbroker.security.acl_model import AclOperation, AclResource
 from txbroker.security.principals import java_address
 
 REPEATS_S = 60.0  # what is repeated within this time is counted
-DISTINCT_MAX = 1000  # lines of one kind within this time, those of changes excepted
+DISTINCT_MAX = 200  # lines of one kind and one source within this time, those of changes excepted
+SOURCES_MAX = 10_000  # principals at addresses, within this time
 USES_MAX = 50_000  # of a period
-TEXT_MAX = 1000  # of a client id or a name, in characters: clients choose them
+USES_OF_ONE_MAX = 5000  # of these, of a principal at an address
+TEXT_MAX = 1000  # bytes in a line of a client id or a name: clients choose them
+CUT = "…(cut)"  # the end of a text that was longer
 
 
 class Kind(StrEnum):
@@ -50,6 +54,26 @@ class Subject(Protocol):
 
     @property
     def listener(self) -> str: ...
+
+
+def shortened(text: str) -> str:
+    """The text, or its beginning with CUT after it, so that it has at most TEXT_MAX bytes in a line and CUT."""
+    kept, size = text[:TEXT_MAX], 0
+    if not (kept.isascii() and kept.isprintable()):
+        for at, character in enumerate(kept):
+            size += len(json.dumps(character)) - 2
+            if size > TEXT_MAX:
+                kept = kept[:at]
+                break
+    return text if len(kept) == len(text) else kept + CUT
+
+
+class _Source(NamedTuple):
+    """Of one kind of events. `principal`: None for logins that have failed."""
+
+    kind: Kind
+    principal: str | None
+    host: str
 
 
 class _Repeated:
@@ -90,9 +114,10 @@ class AuditTrail:
         self._is_broker = is_broker
         self._use_period_s = use_period_s
         self._own_topic = own_topic
-        self._seen: dict[Kind, dict[Hashable, _Repeated]] = {kind: {} for kind in Kind}
-        self._not_seen: Counter[Kind] = Counter()
+        self._seen: dict[_Source, dict[Hashable, _Repeated]] = {}
+        self._not_seen: Counter[_Source] = Counter()
         self._used: set[tuple[str, str, int, str]] = set()
+        self._used_by: Counter[_Source] = Counter()
         self._timers: dict[str, DelayedCall] = {}
         self.lines: Counter[Kind] = Counter()
         """How many were written, by kind."""
@@ -108,13 +133,13 @@ class AuditTrail:
         own_line = operation is AclOperation.WRITE and resource is AclResource.TOPIC and name == self._own_topic  # of this log
         if Kind.DENIAL in self._kinds and not (own_line and self._is_broker(client)):
             what = {"api": api, **_decision(operation, resource, name), "outcome": "denied", **_rule(rule)}
-            key = client.principal, client.peer_host, api, operation, resource, name
-            self._limited(Kind.DENIAL, key, {**_who(client, client_id), **what})
+            key = api, operation, resource, name
+            self._limited(_source(Kind.DENIAL, client), key, {**_who(client, client_id), **what})
 
-    def denied_more(self) -> None:
+    def denied_more(self, client: Subject) -> None:
         """A request has more denied resources than are recorded one by one."""
         if Kind.DENIAL in self._kinds:
-            self._leave_out(Kind.DENIAL)
+            self._leave_out(_source(Kind.DENIAL, client))
 
     def used(
         self,
@@ -130,27 +155,33 @@ class AuditTrail:
         key = client.principal, client.peer_host, operation << 4 | resource, name
         if key in self._used or operation is AclOperation.CLUSTER_ACTION or self._is_broker(client):
             return
-        if len(self._used) >= USES_MAX:
-            self._leave_out(Kind.USE)
+        source = _source(Kind.USE, client)
+        if len(self._used) >= USES_MAX or self._used_by[source] >= USES_OF_ONE_MAX:
+            self._leave_out(source)
             return
         self._used.add(key)
-        self._after(self._use_period_s, "uses", self._used.clear)
+        self._used_by[source] += 1
+        self._after(self._use_period_s, "uses", self._forget_uses)
         what = {"api": api, **_decision(operation, resource, name), "outcome": "allowed", **_rule(decide())}
         self._put(Kind.USE, {**_who(client, client_id), **what})
+
+    def _forget_uses(self) -> None:
+        self._used.clear()
+        self._used_by.clear()
 
     def logged_in(self, client: Subject, client_id: str | None, mechanism: str) -> None:
         """A client has proved who it is."""
         if Kind.LOGIN in self._kinds and not self._is_broker(client):
-            key = client.principal, client.peer_host, client.listener, mechanism
-            self._limited(Kind.LOGIN, key, {**_who(client, client_id), "mechanism": mechanism, "outcome": "succeeded"})
+            key = client.listener, mechanism
+            self._limited(_source(Kind.LOGIN, client), key, {**_who(client, client_id), "mechanism": mechanism, "outcome": "succeeded"})
 
     def login_failed(self, client: Subject, client_id: str | None, mechanism: str, user: str, cause: str, reason: str) -> None:
         """A client has not. `user`: whom it claims to be, empty if it has not said so; `reason`: a text of this broker."""
         if Kind.LOGIN_FAILURE in self._kinds:
-            what = {"mechanism": mechanism or None, "claimed_user": user[:TEXT_MAX] or None, "outcome": "failed", "cause": cause,
-                    "reason": reason[:TEXT_MAX]}  # fmt: skip
-            key = client.peer_host, client.listener, mechanism, user, cause
-            self._limited(Kind.LOGIN_FAILURE, key, {**_who(client, client_id), "principal": None, **what})
+            what = {"mechanism": mechanism or None, "claimed_user": shortened(user) or None, "outcome": "failed", "cause": cause,
+                    "reason": shortened(reason)}  # fmt: skip
+            key = client.listener, mechanism, user, cause
+            self._limited(_Source(Kind.LOGIN_FAILURE, None, client.peer_host), key, {**_who(client, client_id), "principal": None, **what})
 
     def changed(
         self,
@@ -168,9 +199,9 @@ class AuditTrail:
         if Kind.CHANGE not in self._kinds:
             return
         line = {**_who(client, client_id), "api": self.api_name(api_key), "operation": what, "resource_type": resource_type,
-                "resource": name[:TEXT_MAX], "outcome": "succeeded", **({"details": details} if details else {})}  # fmt: skip
+                "resource": shortened(name), "outcome": "succeeded", **({"details": details} if details else {})}  # fmt: skip
         if repeats:
-            self._limited(Kind.CHANGE, (client.principal, client.peer_host, what, resource_type, name), line)
+            self._limited(_source(Kind.CHANGE, client), (what, resource_type, name), line)
         else:
             self._put(Kind.CHANGE, line)
 
@@ -181,33 +212,38 @@ class AuditTrail:
         self._timers = {}
         self._count()
 
-    def _limited(self, kind: Kind, key: Hashable, line: dict[str, Any]) -> None:
-        seen = self._seen[kind]
-        if key in seen:
+    def _limited(self, source: _Source, key: Hashable, line: dict[str, Any]) -> None:
+        seen = self._seen.get(source)
+        if seen is None and len(self._seen) < SOURCES_MAX:
+            seen = self._seen[source] = {}
+        if seen is not None and key in seen:
             seen[key].count += 1
-            self.left_out[kind] += 1
-        elif len(seen) >= DISTINCT_MAX:
-            self._leave_out(kind)
+            self.left_out[source.kind] += 1
+        elif seen is None or len(seen) >= DISTINCT_MAX:
+            self._leave_out(source)
         else:
             seen[key] = _Repeated(line)
-            self._put(kind, line)
+            self._put(source.kind, line)
             self._after(REPEATS_S, "repeats", self._count)
 
-    def _leave_out(self, kind: Kind) -> None:
-        self.left_out[kind] += 1
-        self._not_seen[kind] += 1
+    def _leave_out(self, source: _Source) -> None:
+        self.left_out[source.kind] += 1
+        if source not in self._not_seen and len(self._not_seen) >= SOURCES_MAX:
+            source = _Source(source.kind, None, "")
+        self._not_seen[source] += 1
         self._after(REPEATS_S, "repeats", self._count)
 
     def _count(self) -> None:
         """Write how often each event was repeated, and begin again."""
-        seen, self._seen = self._seen, {kind: {} for kind in Kind}
-        for kind, of_kind in seen.items():
-            for repeated in of_kind.values():
+        seen, self._seen = self._seen, {}
+        for source, of_source in seen.items():
+            for repeated in of_source.values():
                 if repeated.count:
-                    self._put(kind, {**repeated.line, "repeated": repeated.count})
+                    self._put(source.kind, {**repeated.line, "repeated": repeated.count})
         not_seen, self._not_seen = self._not_seen, Counter()
-        for kind, count in not_seen.items():
-            self._put(kind, {"left_out": count})
+        for source, count in not_seen.items():
+            of_whom = {"principal": source.principal, "host": java_address(source.host)} if source.host else {}
+            self._put(source.kind, {**of_whom, "left_out": count})
 
     def _put(self, kind: Kind, line: Mapping[str, Any]) -> None:
         self.lines[kind] += 1
@@ -225,10 +261,14 @@ class AuditTrail:
             self._timers[name] = self._clock.callLater(seconds, run)
 
 
+def _source(kind: Kind, client: Subject) -> _Source:
+    return _Source(kind, client.principal, client.peer_host)
+
+
 def _who(client: Subject, client_id: str | None) -> dict[str, Any]:
     return {
         "principal": client.principal,
-        "client_id": None if client_id is None else client_id[:TEXT_MAX],
+        "client_id": None if client_id is None else shortened(client_id),
         "host": java_address(client.peer_host),
         "port": client.peer_port,
         "listener": client.listener,
@@ -236,7 +276,7 @@ def _who(client: Subject, client_id: str | None) -> dict[str, Any]:
 
 
 def _decision(operation: AclOperation, resource: AclResource, name: str) -> dict[str, Any]:
-    return {"operation": operation.title, "resource_type": resource.title, "resource": name[:TEXT_MAX]}
+    return {"operation": operation.title, "resource_type": resource.title, "resource": shortened(name)}
 
 
 def _rule(rule: Rule) -> dict[str, Any]:

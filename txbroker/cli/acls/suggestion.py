@@ -19,10 +19,10 @@ from txbroker.console.failures import DONE, BadUsage, CommandFailed
 from txbroker.names import amount
 from txbroker.security.acl_index import ACL, EVERYONE, SUPER_USER, AclIndex
 from txbroker.security.acl_model import ANY_HOST, AclEntry, AclOperation, AclResource, PatternType, ResourcePattern
+from txbroker.security.audit_trail import CUT
 
 _OPERATIONS = {each.title: each for each in AclOperation}
 _RESOURCES = {each.title: each for each in AclResource}
-NAME_MAX = 1000  # longer names are cut in the audit log
 
 
 class Recorded(NamedTuple):
@@ -79,7 +79,7 @@ def _read(lines: Iterable[Placed], *, denied: bool) -> Iterator[Recorded]:
 def _recorded_use(line: dict[str, Any]) -> Recorded:
     """KeyError, ValueError."""
     principal, host, name, by, acl = line["principal"], line["host"], line["resource"], line["decided_by"], line["acl"]
-    if not all(isinstance(each, str) for each in (principal, host, name, by)) or len(name) >= NAME_MAX:
+    if not all(isinstance(each, str) for each in (principal, host, name, by)) or name.endswith(CUT):
         raise ValueError("a field has another type, or the name was cut")
     use = Use(principal, host, _OPERATIONS[line["operation"]], _RESOURCES[line["resource_type"]], name)
     return Recorded(use, "denied" if line["event"] == "denial" else by, acl)
