@@ -6,6 +6,7 @@ import importlib
 import pkgutil
 from collections import Counter
 from collections.abc import Callable, Iterator
+from random import Random
 from typing import Any
 
 import pytest
@@ -304,23 +305,55 @@ def test_the_fetch_of_a_replica_needs_the_cluster(broker: Guarded) -> None:
     assert NO_TOPIC not in codes(broker.ask(fetched(12), 12, rule)), "a consumer does not"
 
 
+def end_of(broker: Guarded, topic: str) -> int:
+    partitions = [list_offsets.ListOffsetsPartition(partition_index=0, timestamp=-1)]
+    asked = list_offsets.ListOffsetsRequest(replica_id=-1, topics=[list_offsets.ListOffsetsTopic(name=topic, partitions=partitions)])
+    offset: int = broker.ask(asked, 7).topics[0].partitions[0].offset
+    return offset
+
+
+def produced(topic: str, size: int) -> produce.ProduceRequest:
+    data = [produce.PartitionProduceData(index=0, records=build([Record(0, 1_700_000_000_000, b"k", Random(size).randbytes(size))]))]
+    return produce.ProduceRequest(acks=1, timeout_ms=1000, topic_data=[produce.TopicProduceData(name=topic, partition_data=data)])
+
+
 def test_a_fetch_that_waits_is_checked_again_when_records_come(broker: Guarded) -> None:
-    broker.rules.denied = set()
     connection, _ = broker._connect()
-    ends = broker.ask(list_offsets.ListOffsetsRequest(replica_id=-1, topics=[list_offsets.ListOffsetsTopic(
-        name=DENIED, partitions=[list_offsets.ListOffsetsPartition(partition_index=0, timestamp=-1)])]), 7)  # fmt: skip
     request = fetched(12)
     request.topics = [topic for topic in request.topics if topic.topic == DENIED]
-    request.topics[0].partitions[0].fetch_offset = ends.topics[0].partitions[0].offset
+    request.topics[0].partitions[0].fetch_offset = end_of(broker, DENIED)
     request.max_wait_ms, request.min_bytes = 600_000, 1
     assert connection.frame_received(memoryview(bytearray(broker.frame(request, 12)[2][4:])))
     assert connection.in_flight == 1
-    data = [produce.PartitionProduceData(index=0, records=build([Record(0, 1_700_000_000_000, b"k", b"v")]))]
-    sent = produce.ProduceRequest(acks=1, timeout_ms=1000, topic_data=[produce.TopicProduceData(name=DENIED, partition_data=data)])
-    assert codes(broker.ask(sent, 9, has(AclOperation.READ, TOPIC, DENIED))) == [0]
+    assert codes(broker.ask(produced(DENIED, 1), 9, has(AclOperation.READ, TOPIC, DENIED))) == [0]
     output = joined(connection.take_output())
     answer = decode(fetch.FetchResponse, 12, output[9:])
     assert codes(answer) == [0, NO_TOPIC] and not answer.responses[0].partitions[0].records
+
+
+@pytest.mark.parametrize("in_session", [False, True])
+def test_what_a_fetch_read_before_it_waited_is_checked_too(broker: Guarded, in_session: bool) -> None:
+    """Another partition gets the records for which it waits, after the right to read the first one has gone."""
+    connection, _ = broker._connect()
+    request = fetched(12, epoch=0 if in_session else -1)
+    request.topics = [topic for topic in request.topics if topic.topic in (DENIED, LAST)]
+    for topic in request.topics:
+        topic.partitions[0].fetch_offset = end_of(broker, topic.topic)
+    if in_session:
+        session_id = broker.ask(request, 12).session_id
+        request = fetched(12, session_id, 1, more=False)
+    else:
+        assert codes(broker.ask(produced(DENIED, 1), 9)) == [0]
+    request.max_wait_ms, request.min_bytes = 600_000, 500
+    assert connection.frame_received(memoryview(bytearray(broker.frame(request, 12)[2][4:])))
+    if in_session:
+        assert codes(broker.ask(produced(DENIED, 1), 9)) == [0]
+    assert connection.in_flight == 1
+    assert codes(broker.ask(produced(LAST, 600), 9, has(AclOperation.READ, TOPIC, DENIED))) == [0]
+    answer = decode(fetch.FetchResponse, 12, joined(connection.take_output())[9:])
+    found = {topic.topic: topic.partitions[0] for topic in answer.responses}
+    assert found[DENIED].error_code == NO_TOPIC and not found[DENIED].records
+    assert found[LAST].error_code == 0 and found[LAST].records
 
 
 def test_a_denied_produce_without_a_response_closes_the_connection(broker: Guarded) -> None:

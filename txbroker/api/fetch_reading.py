@@ -145,6 +145,16 @@ class Fetch(ParkedRequest[Fetched]):
         if not may:
             raise denial(AclResource.TOPIC)
 
+    def _check_others(self) -> None:
+        """Leave out what the client may not read any more: not all that is sent was read just now."""
+        reads, partitions = self._reads, self._parts.partitions
+        for item, read in list(reads.items()):
+            try:
+                self._authorize(item)
+            except BrokerError as error:
+                reads[item] = partitions.failed(item, error, self._context.api_version)
+                self._bytes -= read.size
+
     def _has_news(self, session: FetchSession, item: FetchItem, read: PartitionRead) -> bool:
         """Whether the session must read the item again even if it is not named and does not move: for an incremental response, or for the
         ISR. From now on its moves are noted."""
@@ -239,6 +249,8 @@ class Fetch(ParkedRequest[Fetched]):
         """Read again what moved; respond if it is enough."""
         if not self.read_moved():
             return False
+        if self._context.is_checked and len(self._reads) > 1:
+            self._check_others()
         self.respond(self.response())
         return True
 
