@@ -61,7 +61,7 @@ BANNED_CALLS = {"open", "print", "input", "Random", "random.Random", "random.Sys
 ENTRIES = {"txbroker.__main__", "txbroker.log.cleaner.worker", "txbroker.tap", "txbroker.cli.main",
            "txbroker.tree_process", "txbroker.cluster.tree.memory", "txbroker.cluster.tree.session_guard",
            "txbroker.wire.inline_varints", "txbroker.wire.record_loops_source", "txbroker.testing",
-           "txbroker.testing.pytest_plugin", "txbroker.testing.server", "simulation.histories",
+           "txbroker.testing.pytest_plugin", "txbroker.testing.server", "txbroker.testing.cluster_server", "simulation.histories",
            "simulation.__main__"}  # fmt: skip
 MODULE_LINES_MAX = 600
 # What was to be done, and places of one machine.

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
+PROGRAMS = frozenset({b"txbroker.testing.server", b"txbroker.testing.cluster_server"})
+
 
 def brokers_in(directory: Path) -> list[int]:
     """The ids of running brokers with files below a directory."""
@@ -12,6 +14,6 @@ def brokers_in(directory: Path) -> list[int]:
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             arguments = (process / "cmdline").read_bytes().split(b"\0")
-            if b"txbroker.testing.server" in arguments and any(each.startswith(str(directory).encode()) for each in arguments):
+            if PROGRAMS.intersection(arguments) and any(each.startswith(str(directory).encode()) for each in arguments):
                 found.append(int(process.name))
     return found

@@ -288,7 +288,7 @@ def still() -> Iterator[Kafka]:
     ({"group": "absent"}, "there is no group absent; the groups are none"),
     ({"member": "absent"}, "no group has a member absent; the members are none"),
     ({"transaction": "absent"}, "there is no transactional id absent; the ids are none"),
-    ({"session": "0"}, "there is no session to expire: this broker is alone, and only brokers of a cluster on ZooKeeper have one"),
+    ({"session": "0"}, "there is no session to expire: this broker is alone, and only brokers of a cluster have one"),
     ({"topic": "t", "group": "g"}, r"a topic expires alone: call expire\(\) again for the group"),
 ])  # fmt: skip
 def test_names_that_do_not_exist(still: Kafka, named: dict[str, str], problem: str) -> None:

@@ -217,7 +217,7 @@ def test_data_in_a_directory_remains_for_the_next_broker(tmp_path: Path) -> None
     ({"settings": {"num.partitons": 3}}, r"num.partitons is not a known key \(did you mean num.partitions\?\); correct or remove it"),
     ({"settings": {"num.partitions": "x"}}, "num.partitions is 'x'; it must be a whole number"),
     ({"settings": {"log.dirs": "/x"}}, "settings has log.dirs, which the test kit sets: use data= instead"),
-    ({"settings": {"zookeeper.connect": "x:1"}}, "settings has zookeeper.connect, but a broker for tests has no cluster: remove it"),
+    ({"settings": {"zookeeper.connect": "x:1"}}, "has zookeeper.connect, but .* no cluster of this kind: remove it, or use brokers="),
     ({"port": 65536}, "the port is 65536; it must be from 0 to 65535"),
     ({"topics": {"a b": 1}}, "topic a b was not created: .*invalid"),
 ])  # fmt: skip
@@ -250,7 +250,7 @@ def test_a_broker_that_does_not_run_or_was_not_started_here(kafka: Kafka) -> Non
 STARTS = """
 import os, sys
 from txbroker.testing import Kafka
-kafka = Kafka().start()
+kafka = {kafka}.start()
 {then}
 print(child, flush=True)
 sys.stdin.read()
@@ -258,10 +258,10 @@ sys.stdin.read()
 
 
 @contextmanager
-def started(tmp_path: Path, then: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
+def started(tmp_path: Path, then: str, kafka: str = "Kafka()") -> Iterator[tuple[subprocess.Popen[str], int]]:
     """A process that has started a broker, with its temporary files in `tmp_path`, and the number `child` that it has printed."""
     environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": str(CHECKOUT)}
-    command = [sys.executable, "-c", STARTS.format(then=then)]
+    command = [sys.executable, "-c", STARTS.format(then=then, kafka=kafka)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment) as process:
         try:
             assert process.stdout is not None

@@ -36,6 +36,9 @@ TRIED: Mapping[str, Mapping[str, Any]] = {
     "beginAt": {"body": {"seconds": 86_400}},
     "endAt": {},
     "expire": {"body": {"group": "readers"}},
+    "brokers": {},
+    "refuse": {"path": {"broker": "0"}},
+    "accept": {"path": {"broker": "0"}},
 }
 
 

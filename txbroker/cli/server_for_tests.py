@@ -16,6 +16,7 @@ from txbroker.console.failures import DONE, CommandFailed
 from txbroker.errors import StartError
 from txbroker.ready_file import ReadyFile
 from txbroker.testing import Kafka, KitError
+from txbroker.testing.cluster_settings import BROKERS_MAX
 
 DESCRIPTION = """\
 Run a broker for tests, with its data in a temporary directory, until SIGTERM or Ctrl-C. When it serves clients, a line of JSON with
@@ -37,6 +38,8 @@ def add_parser(subparsers: Any) -> None:
     """Add the subcommand."""
     parser = subparsers.add_parser("test-server", help="run a broker for tests, in any language", description=DESCRIPTION)
     parser.add_argument("--port", type=_port, default=0, metavar="PORT", help="the port (default: a free one)")
+    brokers_help = "how many brokers: more than one are a cluster, with consecutive ports from PORT on"
+    parser.add_argument("--brokers", type=_brokers, default=1, metavar="N", help=brokers_help)
     add_properties(parser, "--setting", "a setting of the broker, by its key in server.properties")
     topic_help = "a topic that the broker has from the start; can be specified several times"
     parser.add_argument("--topic", action="append", default=[], type=_topic, metavar="NAME[:PARTITIONS]", help=topic_help)
@@ -49,6 +52,12 @@ def add_parser(subparsers: Any) -> None:
 def _port(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and int(text) <= 65535):
         raise argparse.ArgumentTypeError(f"{text} is not a port: it must be from 0 to 65535")
+    return int(text)
+
+
+def _brokers(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and 1 <= int(text) <= BROKERS_MAX):
+        raise argparse.ArgumentTypeError(f"{text} brokers are not possible: it must be from 1 to {BROKERS_MAX}")
     return int(text)
 
 
@@ -66,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
     ready = ReadyFile(arguments.ready_file)
     try:
         ready.remove_earlier()
-        with Kafka(port=arguments.port, settings=arguments.setting, topics=dict(arguments.topic)) as kafka:
+        with Kafka(arguments.brokers, port=arguments.port, settings=arguments.setting, topics=dict(arguments.topic)) as kafka:
             line = json.dumps({"bootstrap_servers": kafka.bootstrap_servers, "control_url": kafka.control_url})
             _write(ready, line)
             try:

@@ -11,7 +11,7 @@ A replica whose broker is not alive, or which the controller knows in another in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -215,6 +215,12 @@ class Followers:
             if (state := self._states.get(replica)) is not None and not state.is_caught_up(own_end, now_s, lag_max_s)
         }
         return self._propose(self.committed - lagging) if lagging else None
+
+    def propose_only(self, allowed: Collection[int]) -> IsrProposal | None:
+        """The ISR without the replicas that are not allowed; None if all are, or a proposal has no answer yet."""
+        if self.proposed is not None or self.committed <= {self._broker_id, *allowed}:
+            return None
+        return self._propose(self.committed & {self._broker_id, *allowed})
 
     def _propose(self, isr: frozenset[int]) -> IsrProposal:
         epochs = {replica: state.broker_epoch for replica, state in self._states.items()}

@@ -6,7 +6,7 @@ cannot be read or written; it does not know the requests that wait for it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -253,6 +253,12 @@ class Partition(LocalReplica):
         if proposal is not None:
             self.observer.isr_proposed(self, proposal)
         self.brokers_changed()
+
+    def narrow_isr(self, allowed: Collection[int]) -> None:
+        """Propose an ISR without the followers that are not allowed: for tests of applications (`testing/isr_bars.py`)."""
+        proposal = None if self._followers is None else self._followers.propose_only(allowed)
+        if proposal is not None:
+            self.observer.isr_proposed(self, proposal)
 
     def brokers_changed(self) -> None:
         """The live brokers have changed: the high watermark need not wait any more for a replica that was about to join."""

@@ -17,6 +17,7 @@
 | `broker_report` | what the report of a failing test has of its broker |
 | `unittest_mixin` | `KafkaMixin` for unittest.TestCase |
 | `errors` | `KitError` |
+| `brokers` | `Broker`: one of the brokers of a `Kafka` |
 | `rules` `journal` | rules for faults and the journal of requests, as a test uses them |
 | `broker_control` | the clock of the broker, and what ends by request, as a test uses them |
 | `control_client` | requests to the control port of a broker |
@@ -35,8 +36,22 @@ In the process of the broker:
 | `rule_specs` | the form of a rule, and its checks |
 | `rule_set` | which rule acts on a request |
 | `journal_log` | the last requests |
+| `tally` | the counts of rules and the numbers of the journal, of one broker or of a cluster |
+| `served_broker` `member_control` | the control port of one broker: what its cluster asks for |
+| `isr_bars` | replicas that are kept out of ISRs |
 | `traffic` | what a request is about, and the errors of a response |
 | `fault_ports` `fault_protocol` | the place between sockets and broker where rules act |
+
+In the process that serves the metadata and the control port of a cluster:
+
+| module | purpose |
+|---|---|
+| `cluster_server` | its main program |
+| `cluster_settings` | the settings of its brokers |
+| `cluster_brokers` | their processes |
+| `cluster_view` | what the brokers know of each other, and waiting for it |
+| `cluster_moves` | leaders and coordinators move, ISRs shrink |
+| `cluster_routes` `cluster_control` | its control port: the operations, and what they do |
 
 The names below are imported when they are first used, because every run of pytest in an environment with txbroker imports this package.
 """
@@ -47,6 +62,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from txbroker.client.client_errors import ClientError
+    from txbroker.testing.brokers import Broker
     from txbroker.testing.errors import KitError
     from txbroker.testing.journal import Entry, Journal
     from txbroker.testing.kafka import Kafka
@@ -55,12 +71,12 @@ if TYPE_CHECKING:
     from txbroker.testing.rules import Rule, UnmatchedRule
     from txbroker.testing.unittest_mixin import KafkaMixin
 
-__all__ = ["ClientError", "Entry", "Journal", "Kafka", "KafkaMixin", "KitError", "Namespace", "Record", "Rule", "UnmatchedRule"]
+__all__ = ["Broker", "ClientError", "Entry", "Journal", "Kafka", "KafkaMixin", "KitError", "Namespace", "Record", "Rule", "UnmatchedRule"]
 
 _MODULES = {
-    "ClientError": "client.client_errors", "Entry": "testing.journal", "Journal": "testing.journal", "Kafka": "testing.kafka",
-    "KafkaMixin": "testing.unittest_mixin", "KitError": "testing.errors", "Namespace": "testing.namespaces", "Record": "testing.records",
-    "Rule": "testing.rules", "UnmatchedRule": "testing.rules",
+    "Broker": "testing.brokers", "ClientError": "client.client_errors", "Entry": "testing.journal", "Journal": "testing.journal",
+    "Kafka": "testing.kafka", "KafkaMixin": "testing.unittest_mixin", "KitError": "testing.errors", "Namespace": "testing.namespaces",
+    "Record": "testing.records", "Rule": "testing.rules", "UnmatchedRule": "testing.rules",
 }  # fmt: skip
 
 

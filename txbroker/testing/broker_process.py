@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from txbroker.testing.errors import KitError
@@ -16,6 +16,7 @@ from txbroker.testing.errors import KitError
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
 LOOK_S = 0.005
+BROKER = "txbroker.testing.server"
 PACKAGE = Path(__file__).parent.parent.parent
 _REFUSAL = "txbroker: "
 _IN_USE = "Address already in use"
@@ -28,15 +29,33 @@ class BrokerProcess:
     The broker stops when the process `stop_with` has ended, and then removes the directory if `remove` is set.
     """
 
-    def __init__(self, directory: Path, settings: Mapping[str, str], stop_with: int, *, remove: bool) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        settings: Mapping[str, str],
+        stop_with: int,
+        *,
+        remove: bool,
+        module: str = BROKER,
+        arguments: Sequence[str] = (),
+        log_path: Path | None = None,
+    ) -> None:
+        """`module`: the main program, with `arguments` beside the usual ones. `log_path`: of a log that several processes share."""
         self.directory = directory
-        self.log_path = directory / "broker.log"
-        self.address = ""
+        self.log_path = log_path or directory / "broker.log"
+        self.addresses: list[str] = []
         self.control_url = ""
+        self._module = module
+        self._arguments = arguments
         self._settings = settings
         self._stop_with = stop_with
         self._remove = remove
         self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def address(self) -> str:
+        """That of the first listener, once it has started."""
+        return self.addresses[0]
 
     @property
     def pid(self) -> int:
@@ -72,7 +91,7 @@ class BrokerProcess:
         except BaseException:
             self.kill()
             raise
-        self.address = ready.read_text(encoding="utf-8").split()[0]
+        self.addresses = ready.read_text(encoding="utf-8").split()
         self.control_url = (self.directory / "control").read_text(encoding="utf-8")
 
     def stop(self) -> None:
@@ -100,7 +119,7 @@ class BrokerProcess:
         return log_text(self.log_path, start)[-_TAIL_BYTES:]
 
     def _command(self) -> list[str]:
-        command = [sys.executable, "-P", "-m", "txbroker.testing.server"]
+        command = [sys.executable, "-P", "-m", self._module, *self._arguments]
         command += ["--control", "--directory", str(self.directory), "--stop-with", str(self._stop_with)]
         if self._remove:
             command.append("--remove")
@@ -114,9 +133,9 @@ class BrokerProcess:
         if not refusals:
             return f"its process has ended; its log ends with:\n{self.log_tail(start)}"
         if _IN_USE in refusals[0]:
-            port = self._settings["listeners"].rpartition(":")[2]
-            return f"port {port} is in use; stop what uses it, or specify no port, and a free one is taken"
-        return "; ".join(refusals)
+            listener = self._settings.get("listeners", "").partition(",")[0]
+            return f"port {listener.rpartition(':')[2]} is in use; stop what uses it, or specify no port, and a free one is taken"
+        return "; ".join(dict.fromkeys(refusals))
 
 
 def log_text(path: Path, start: int = 0) -> str:

@@ -18,7 +18,7 @@ _NAMES: Schema = {
         "group": {**TEXT, "description": "a group, of which all members are evicted, or the named one"},
         "member": {**TEXT, "description": "a member id, group.instance.id or client id, in the group or in all of them"},
         "transaction": {**TEXT, "description": "a transactional id, whose open transaction is aborted"},
-        "session": {**TEXT, "description": "of a broker with ZooKeeper; one that is alone has none"},
+        "session": {**TEXT, "description": "the id of a broker of a cluster; one that is alone has no session"},
     },
     "additionalProperties": False,
 }

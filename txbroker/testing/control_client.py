@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from txbroker.testing.errors import KitError
 
-TIMEOUT_S = 30.0
+TIMEOUT_S = 90.0  # a move in a cluster may take a while
 
 
 class ControlClient:
@@ -25,6 +25,10 @@ class ControlClient:
     def post(self, path: str, body: object = None, timeout_s: float = TIMEOUT_S) -> Any:
         """The answer to POST; KitError."""
         return self._request("POST", path, {} if body is None else body, timeout_s)
+
+    def put(self, path: str, body: object) -> Any:
+        """The answer to PUT; KitError."""
+        return self._request("PUT", path, body)
 
     def delete(self, path: str) -> Any:
         """The answer to DELETE; KitError."""

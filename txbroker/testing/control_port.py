@@ -6,30 +6,31 @@ from typing import Any
 
 from twisted.internet.protocol import Factory
 
-from txbroker.testing.faults import Faults
 from txbroker.testing.operations import Operations
+from txbroker.testing.served_broker import Served
 from txbroker.testing.settings import HOST
 
 
 class _Lazy(Factory):
     noisy = False
 
-    def __init__(self, reactor: Any, faults: Faults, operations: Operations) -> None:
+    def __init__(self, reactor: Any, served: Served, operations: Operations) -> None:
         self._reactor = reactor
-        self._faults = faults
+        self._served = served
         self._operations = operations
         self._made: Any = None
 
     def buildProtocol(self, addr: Any) -> Any:
         if self._made is None:
-            from txbroker.testing.control_server import Control, ControlFactory
+            from txbroker.testing.control_server import ControlFactory
+            from txbroker.testing.member_control import MemberControl
 
-            self._made = ControlFactory(self._reactor, Control(self._faults, self._operations))
+            self._made = ControlFactory(self._reactor, MemberControl(self._served, self._operations))
             self._made.doStart()
         return self._made.buildProtocol(addr)
 
 
-def open_control(reactor: Any, faults: Faults, operations: Operations) -> str:
+def open_control(reactor: Any, served: Served, operations: Operations) -> str:
     """Listen on a free port; its URL."""
-    port = reactor.listenTCP(0, _Lazy(reactor, faults, operations), interface=HOST)
+    port = reactor.listenTCP(0, _Lazy(reactor, served, operations), interface=HOST)
     return f"http://{HOST}:{port.getHost().port}"

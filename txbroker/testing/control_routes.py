@@ -12,7 +12,7 @@ from txbroker.testing.errors import KitError
 from txbroker.testing.faults import Faults
 from txbroker.testing.journal import Entry
 from txbroker.testing.openapi import openapi_document
-from txbroker.testing.rule_specs import ACTIONS, TRIGGERS, RuleSpec
+from txbroker.testing.rule_specs import ACTIONS, TRIGGERS, RuleSpec, check_broker
 
 PAGE_MAX = 2000
 
@@ -20,6 +20,7 @@ _RULE = object_like(RuleSpec, {
     "api": {"description": "the name of the request in Kafka's protocol guide; empty for all requests"},
     "topic": {"description": "only requests about this topic"},
     "partition": {"description": "only requests about this partition of the topic; -1 for all"},
+    "broker": {"description": "only requests to the broker with this id; -1 for all"},
     "group": {"description": "only requests about this group"},
     "client_id": {"description": "only requests of this client id"},
     "transactional_id": {"description": "only requests about this transactional id"},
@@ -35,8 +36,8 @@ _RULE = object_like(RuleSpec, {
     "of": {"enum": ["request", "answer"], "description": "what delay and hold hold back"},
     "optional": {"description": "a client of this port may ignore that the rule never acted"},
 })  # fmt: skip
-_NEW_RULE = {**_RULE, "required": ["action"]}
-_STATE = object_of(
+NEW_RULE = {**_RULE, "required": ["action"]}
+RULE_STATE = object_of(
     id={**COUNT, "description": "its number, from 1 on"},
     rule={**TEXT, "description": "the rule in one line"},
     calls={**COUNT, "description": "requests that it matched"},
@@ -44,9 +45,10 @@ _STATE = object_of(
     held={**COUNT, "description": "requests and answers that wait for a release"},
     optional=BOOLEAN,
 )  # fmt: skip
-_ENTRY = object_like(Entry, {
+ENTRY = object_like(Entry, {
     "n": {"description": "its number, from 1 on"},
-    "at_ms": {"description": "milliseconds since the start of the broker"},
+    "at_ms": {"description": "milliseconds since the start of the broker, or of its cluster"},
+    "broker": {"description": "the id of the broker"},
     "connection": {"description": "the number of the connection, from 1 on"},
     "client_id": {},
     "api": {"description": "the name of the request in Kafka's protocol guide"},
@@ -62,10 +64,15 @@ _ENTRY = object_like(Entry, {
     "bytes": {"description": "the size of the answer"},
     "ms": {"description": "milliseconds from the request to its answer; null while there is none"},
 })  # fmt: skip
+_BROKER = object_of(
+    id=COUNT,
+    state={"enum": ["running", "refusing"], "description": "refusing: it refuses the connections of clients"},
+)  # fmt: skip
 _DOCUMENT: Schema = {"type": "object", "required": ["openapi", "info", "paths"]}
 
 
-def _number(text: str) -> int:
+def as_number(text: str) -> int:
+    """A number in a path or a query; KitError."""
     if not (text.isascii() and text.isdecimal() and len(text) < 16):
         raise KitError(f"{text[:100]!r} is not a number")
     return int(text)
@@ -88,21 +95,41 @@ def _add_rule(faults: Faults, asked: Asked) -> object:
 
 
 def _rule(faults: Faults, asked: Asked) -> object:
-    return faults.rules.get(_number(asked.path["id"])).state()
+    return faults.rules.get(as_number(asked.path["id"])).state()
 
 
 def _remove_rule(faults: Faults, asked: Asked) -> object:
-    return faults.remove(_number(asked.path["id"])).state()
+    return faults.remove(as_number(asked.path["id"])).state()
 
 
 def _release(faults: Faults, asked: Asked) -> object:
-    return faults.release(_number(asked.path["id"])).state()
+    return faults.release(as_number(asked.path["id"])).state()
 
 
 def _journal(faults: Faults, asked: Asked) -> object:
-    since = _number(asked.query.get("since", "0"))
+    since = as_number(asked.query.get("since", "0"))
     entries = [call.as_json() for call in itertools.islice(faults.journal.since(since), PAGE_MAX)]
     return {"entries": entries, "last": faults.journal.last}
+
+
+def _broker(faults: Faults) -> dict[str, object]:
+    return {"id": faults.broker_id, "state": "refusing" if faults.ports.refuses else "running"}
+
+
+def _brokers(faults: Faults, asked: Asked) -> object:
+    return {"brokers": [_broker(faults)]}
+
+
+def _refuse(faults: Faults, asked: Asked) -> object:
+    check_broker(as_number(asked.path["broker"]), [faults.broker_id])
+    faults.ports.refuse_clients()
+    return _broker(faults)
+
+
+def _accept(faults: Faults, asked: Asked) -> object:
+    check_broker(as_number(asked.path["broker"]), [faults.broker_id])
+    faults.ports.accept_clients()
+    return _broker(faults)
 
 
 def _reset(faults: Faults, asked: Asked) -> object:
@@ -113,16 +140,21 @@ def _reset(faults: Faults, asked: Asked) -> object:
 OPERATIONS = (
     Operation("GET", "", "version", "The version of the broker.", _version, object_of(version=TEXT)),
     Operation("GET", "/openapi.json", "openapi", "This description of the control port.", _openapi, _DOCUMENT),
-    Operation("GET", "/rules", "rules", "The state of all rules, the oldest first.", _rules, object_of(rules=list_of(_STATE))),
-    Operation("POST", "/rules", "addRule", "Add a rule; its state with its id.", _add_rule, _STATE, body=_NEW_RULE),
-    Operation("GET", "/rules/{id}", "rule", "The state of a rule.", _rule, _STATE),
-    Operation("DELETE", "/rules/{id}", "removeRule", "Remove a rule, and let go on what it holds; its last state.", _remove_rule, _STATE),
-    Operation("POST", "/rules/{id}/release", "release", "Let go on what a rule holds, and hold nothing any more.", _release, _STATE),
+    Operation("GET", "/rules", "rules", "The state of all rules, the oldest first.", _rules, object_of(rules=list_of(RULE_STATE))),
+    Operation("POST", "/rules", "addRule", "Add a rule; its state with its id.", _add_rule, RULE_STATE, body=NEW_RULE),
+    Operation("GET", "/rules/{id}", "rule", "The state of a rule.", _rule, RULE_STATE),
+    Operation(
+        "DELETE", "/rules/{id}", "removeRule", "Remove a rule, and let go on what it holds; its last state.", _remove_rule, RULE_STATE
+    ),
+    Operation("POST", "/rules/{id}/release", "release", "Let go on what a rule holds, and hold nothing any more.", _release, RULE_STATE),
     Operation(
         "GET", "/journal", "journal", f"The requests after a number, at most {PAGE_MAX}; `last` is the number of the last one.",
-        _journal, object_of(entries=list_of(_ENTRY), last=COUNT),
+        _journal, object_of(entries=list_of(ENTRY), last=COUNT),
         query={"since": {**COUNT, "default": 0, "description": "the number; of the last 20,000 requests"}},
     ),
-    Operation("POST", "/reset", "reset", "Remove all rules. The clock stays where it is.", _reset, EMPTY),
+    Operation("GET", "/brokers", "brokers", "The broker.", _brokers, object_of(brokers=list_of(_BROKER))),
+    Operation("POST", "/brokers/{broker}/refuse", "refuse", "Close the connections of clients, and refuse new ones.", _refuse, _BROKER),
+    Operation("POST", "/brokers/{broker}/accept", "accept", "Take connections of clients again.", _accept, _BROKER),
+    Operation("POST", "/reset", "reset", "Remove all rules, and take connections again. The clock stays.", _reset, EMPTY),
     *BROKER_OPERATIONS,
 )  # fmt: skip

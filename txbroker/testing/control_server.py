@@ -10,13 +10,14 @@ import json
 import logging
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import parse_qs
 
 from twisted.internet.defer import maybeDeferred
 from twisted.python.failure import Failure
 from twisted.web import http
 
+from txbroker.client.client_errors import ClientError
 from txbroker.testing.control_forms import Asked, find
 from txbroker.testing.control_routes import OPERATIONS
 from txbroker.testing.errors import KitError
@@ -39,7 +40,7 @@ class Problem(Exception):
 
 
 class Control:
-    """What the port does."""
+    """What the port of a broker does."""
 
     def __init__(self, faults: Faults, operations: Operations) -> None:
         self._parts: Mapping[type, object] = {Faults: faults, Operations: operations}
@@ -81,7 +82,7 @@ class ControlRequest(http.Request):
         error = failure.value
         if isinstance(error, Problem):
             status, text = error.status, str(error)
-        elif isinstance(error, KitError):
+        elif isinstance(error, KitError | ClientError):
             status, text = http.BAD_REQUEST, str(error)
         else:
             log.error("internal error in the control port: %s", failure.getTraceback())
@@ -108,8 +109,8 @@ class ControlRequest(http.Request):
         if f"/{version}" != ROOT:
             raise Problem(http.NOT_FOUND, f"the paths of this port begin with {ROOT}")
         method = self.method.decode("latin-1")
-        control: Control = factory.control
-        return control.handle(method, rest, parse_qs(query), self._body() if method == "POST" else None)
+        control: Handles = factory.control
+        return control.handle(method, rest, parse_qs(query), self._body() if method in ("POST", "PUT") else None)
 
     def _body(self) -> object:
         content = b"" if self.content is None else self.content.read()
@@ -125,12 +126,19 @@ class _Channel(http.HTTPChannel):
     requestFactory = ControlRequest
 
 
+class Handles(Protocol):
+    """What a control port does with requests."""
+
+    def handle(self, method: str, path: list[str], query: dict[str, list[str]], body: Any) -> object:
+        """See `Control`."""
+
+
 class ControlFactory(http.HTTPFactory):
     """The factory of the port."""
 
     protocol: Any = _Channel
 
-    def __init__(self, reactor: Any, control: Control) -> None:
+    def __init__(self, reactor: Any, control: Handles) -> None:
         super().__init__(reactor=reactor)
         self.control = control
 

@@ -73,11 +73,18 @@ class FaultProtocol:
 
     def makeConnection(self, transport: Any) -> None:
         self._transport = transport
+        self._faults.open.add(self)
         self._inner.makeConnection(transport)
 
     def connectionLost(self, reason: Failure) -> None:
+        self._faults.open.discard(self)
         self._end("closed")
         self._inner.connectionLost(reason)
+
+    def close(self) -> None:
+        """Close the connection; requests without an answer get none."""
+        self._end("closed")
+        self._transport.loseConnection()
 
     @property
     def full(self) -> bool:

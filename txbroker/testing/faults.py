@@ -3,24 +3,51 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from random import Random
-from typing import Any
+from typing import Any, Protocol
 
 from txbroker.testing.journal_log import JournalLog
 from txbroker.testing.rule_set import ActiveRule, RuleSet
-from txbroker.testing.rule_specs import parse_rule
+from txbroker.testing.rule_specs import check_broker, parse_rule
+from txbroker.testing.tally import Tally
 from txbroker.testing.traffic import TopicIds
 
 
-class Faults:
-    """Shared by the connections and the control port of a broker. `clock`: Twisted's IReactorTime."""
+class ClientPorts(Protocol):
+    """The listeners for clients (`fault_ports.py`)."""
 
-    def __init__(self, clock: Any) -> None:
+    refuses: bool
+
+    def refuse_clients(self) -> None:
+        """Close the connections, and refuse new ones."""
+
+    def accept_clients(self) -> None:
+        """Take connections again."""
+
+
+class ClosableConnection(Protocol):
+    """One of a client (`fault_protocol.py`)."""
+
+    def close(self) -> None:
+        """Close it."""
+
+
+class Faults:
+    """Shared by the connections and the control port of a broker. `clock`: Twisted's IReactorTime, monotonic.
+
+    `tally`: that of a cluster, whose journals began at `started_s`.
+    """
+
+    def __init__(self, clock: Any, broker_id: int = 0, tally: Tally | None = None, started_s: float | None = None) -> None:
+        tally = tally or Tally()
         self.clock = clock
-        self.rules = RuleSet()
-        self.journal = JournalLog()
+        self.broker_id = broker_id
+        self.rules = RuleSet(broker_id, tally)
+        self.journal = JournalLog(broker_id, tally)
         self.ids = TopicIds()
-        self._started_s: float = clock.seconds()
+        self.is_alone = started_s is None
+        self._started_s: float = clock.seconds() if started_s is None else started_s
+        self.ports: ClientPorts  # once the broker listens
+        self.open: set[ClosableConnection] = set()
         self._connections = 0
         self._waiting: dict[int, list[Callable[[], object]]] = {}
 
@@ -34,10 +61,17 @@ class Faults:
         self._connections += 1
         return self._connections
 
-    def add(self, given: Any) -> ActiveRule:
-        """Add a rule from JSON; KitError."""
+    def close_connections(self) -> None:
+        """Close those of all clients."""
+        for connection in list(self.open):
+            connection.close()
+
+    def add(self, given: Any, number: int = 0) -> ActiveRule:
+        """Add a rule from JSON; KitError. `number`: that of the cluster."""
         spec = parse_rule(given)
-        return self.rules.add(spec, Random(spec.seed))
+        if self.is_alone:
+            check_broker(spec.broker, [self.broker_id])
+        return self.rules.add(spec, number)
 
     def hold(self, rule: ActiveRule, go_on: Callable[[], object]) -> None:
         """Call `go_on` when the rule is released; at once if it has been."""
@@ -56,7 +90,8 @@ class Faults:
         return self._released(self.rules.remove(number))
 
     def reset(self) -> None:
-        """Remove all rules."""
+        """Remove all rules, and take connections again."""
+        self.ports.accept_clients()
         for rule in self.rules.all():
             self.remove(rule.number)
 

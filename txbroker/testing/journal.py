@@ -17,7 +17,8 @@ SINGULAR = {"topic": "topics", "partition": "partitions", "group": "groups", "tr
 
 @dataclass(frozen=True)
 class Entry:
-    """One request. `partitions`: as "topic-0". `rule`: the number of the rule that acted on it, or 0. `errors`: names, of its answer.
+    """One request. `broker`: the id of the one that got it. `partitions`: as "topic-0". `rule`: the number of the rule that acted on it,
+    or 0. `errors`: names, of its answer.
 
     `outcome`: open, answered, none (acks=0), lost (the rule lost the answer) or closed (the connection ended before). Times are
     milliseconds since the start of the broker, and from the request to its answer.
@@ -25,6 +26,7 @@ class Entry:
 
     n: int
     at_ms: float
+    broker: int
     connection: int
     client_id: str | None
     api: str
@@ -51,19 +53,19 @@ class Entry:
 
         Of a list a value names one element, and a tuple all of them: `errors=()` is an answer without an error.
         """
+        _check_names(pattern)
         return all(self._has(name, value) for name, value in pattern.items())
 
     def _has(self, name: str, value: object) -> bool:
         name = SINGULAR.get(name, name)
-        if name not in _FIELDS:
-            raise KitError(f"an entry of the journal has no {name!r}; use one of {', '.join([*_FIELDS, *SINGULAR])}")
         found = getattr(self, name)
         return value in found if name in PARTIAL and not isinstance(value, tuple) else bool(found == value)
 
     def text(self, *, times: bool = True) -> str:
         """One line. Without times, connections and numbers it is the same for the same requests."""
         about = [*self.partitions, *(f"group={group}" for group in self.groups), *(f"txn={each}" for each in self.transactional_ids)]
-        begin = f"{self.n:>6} {self.at_ms:>9.1f} #{self.connection} {self.client_id or '-'} " if times else f"{self.client_id or '-'} "
+        place = f"{self.n:>6} {self.at_ms:>9.1f} {self.broker}#{self.connection} " if times else ""
+        begin = f"{place}{self.client_id or '-'} "
         errors = f" {','.join(self.errors)}" if self.errors else ""
         rule = f" (rule {self.rule})" if times else " (a rule acted)"
         rule = rule if self.rule else ""
@@ -74,6 +76,12 @@ class Entry:
 _FIELDS = tuple(field.name for field in fields(Entry))
 
 
+def _check_names(pattern: Mapping[str, object]) -> None:
+    for name in pattern:
+        if SINGULAR.get(name, name) not in _FIELDS:
+            raise KitError(f"an entry of the journal has no {name!r}; use one of {', '.join([*_FIELDS, *SINGULAR])}")
+
+
 class Entries(Sequence[Entry]):
     """Entries in the order in which the requests arrived."""
 
@@ -81,7 +89,8 @@ class Entries(Sequence[Entry]):
         self._entries = tuple(entries)
 
     def where(self, **pattern: object) -> Entries:
-        """Those that match (`Entry.matches`)."""
+        """Those that match (`Entry.matches`); KitError for a name that entries do not have, also if there are none."""
+        _check_names(pattern)
         return Entries(entry for entry in self if entry.matches(**pattern))
 
     def in_order(self, *patterns: Mapping[str, object]) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 
+from txbroker.testing.tally import JOURNAL, Tally
 from txbroker.testing.traffic import NAMES_MAX, Subject
 
 ENTRIES_MAX = 20_000
@@ -14,14 +15,15 @@ OPEN = "open"  # not answered yet
 class Call:
     """One request. `outcome`: open, answered, none (a request without an answer), lost, closed. `rule`: the one that acted on it, or 0."""
 
-    __slots__ = ("answered_s", "api", "bytes", "client_id", "connection", "correlation_id", "errors", "number", "outcome", "rule",
+    __slots__ = ("answered_s", "api", "broker", "bytes", "client_id", "connection", "correlation_id", "errors", "number", "outcome", "rule",
                  "started_s", "subject", "version")  # fmt: skip
 
     def __init__(
-        self, number: int, started_s: float, connection: int, api: str, version: int, correlation_id: int, client_id: str | None,
-        subject: Subject, rule: int,
+        self, number: int, started_s: float, broker: int, connection: int, api: str, version: int, correlation_id: int,
+        client_id: str | None, subject: Subject, rule: int,
     ) -> None:  # fmt: skip
         self.number = number
+        self.broker = broker
         self.started_s = started_s
         self.connection = connection
         self.api = api
@@ -41,6 +43,7 @@ class Call:
         return {
             "n": self.number,
             "at_ms": round(self.started_s * 1000, 1),
+            "broker": self.broker,
             "connection": self.connection,
             "client_id": self.client_id,
             "api": self.api,
@@ -59,18 +62,25 @@ class Call:
 
 
 class JournalLog:
-    """The last ENTRIES_MAX calls. Numbers begin with 1 and have no gaps."""
+    """The last ENTRIES_MAX calls. Numbers begin with 1 and have no gaps; in a cluster all brokers share them."""
 
-    def __init__(self) -> None:
+    def __init__(self, broker_id: int, tally: Tally) -> None:
+        self._broker_id = broker_id
+        self._tally = tally
         self._calls: deque[Call] = deque(maxlen=ENTRIES_MAX)
-        self.last = 0
+
+    @property
+    def last(self) -> int:
+        """The number of the last call."""
+        return self._tally.get(JOURNAL)
 
     def begin(
         self, now_s: float, connection: int, api: str, version: int, correlation_id: int, client_id: str | None, subject: Subject, rule: int
     ) -> Call:
         """A request has arrived."""
-        self.last += 1
-        call = Call(self.last, now_s, connection, api, version, correlation_id, client_id, subject, rule)
+        with self._tally.locked():
+            number = self._tally.increase(JOURNAL)
+        call = Call(number, now_s, self._broker_id, connection, api, version, correlation_id, client_id, subject, rule)
         self._calls.append(call)
         return call
 

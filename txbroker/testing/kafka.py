@@ -5,33 +5,38 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Literal, Self
 
 from txbroker.client.client_machine import ClientSettings
 from txbroker.console.addresses import addresses
 from txbroker.console.failures import BadUsage
 from txbroker.testing.broker_control import BrokerControl
 from txbroker.testing.broker_process import START_TIMEOUT_S, BrokerProcess
+from txbroker.testing.brokers import Broker, ClusterMember, LoneBroker
 from txbroker.testing.client_settings import client_settings
+from txbroker.testing.cluster_settings import check_brokers, cluster_settings
 from txbroker.testing.control_client import ControlClient
 from txbroker.testing.errors import KitError
 from txbroker.testing.journal import Journal
 from txbroker.testing.moved_clock import read_offset
 from txbroker.testing.namespaces import Namespace
 from txbroker.testing.records import Reading, Record, produce
-from txbroker.testing.rule_specs import RuleSpec
+from txbroker.testing.rule_specs import RuleSpec, known_brokers
 from txbroker.testing.rules import Rules, When
-from txbroker.testing.settings import OWN_CLIENT_ID, broker_settings, check_port
+from txbroker.testing.settings import OWN_CLIENT_ID, broker_settings
 from txbroker.testing.topics import Administration
 
 DIRECTORY_PREFIX = "txbroker-"
+CLUSTER = "txbroker.testing.cluster_server"
 
 
 class Kafka(BrokerControl):
     """A broker in a process of its own: `with Kafka() as kafka:`. It ends with this process, however that ends.
+
+    `brokers`: more than one are a cluster, with a process for each and one more, without ZooKeeper. Their ports follow `port`.
 
     `journal` has the requests of clients (`Journal`). It ends, as the rules do, with the process of the broker.
 
@@ -43,6 +48,7 @@ class Kafka(BrokerControl):
 
     def __init__(
         self,
+        brokers: int = 1,
         *,
         port: int = 0,
         data: str | Path | None = None,
@@ -50,7 +56,8 @@ class Kafka(BrokerControl):
         settings: Mapping[str, object] | None = None,
         start_timeout_s: float = START_TIMEOUT_S,
     ) -> None:
-        check_port(port)
+        check_brokers(brokers, port)
+        self._count = brokers
         self._port = port
         self._data = data
         self._topics = dict(topics or {})
@@ -61,6 +68,7 @@ class Kafka(BrokerControl):
         self._servers: str | None = None
         self._owner = os.getpid()
         self.is_shared = False
+        self._members: Sequence[Broker] | None = None
         self._log_path: Path | None = None
         self._control = ControlClient(None)
         self._rules = Rules(self._control, must_be_scoped=False)
@@ -91,9 +99,7 @@ class Kafka(BrokerControl):
             self._directory = Path(tempfile.mkdtemp(prefix=DIRECTORY_PREFIX))
         is_first = self._servers is None
         try:
-            data = self._directory / "data" if self._data is None else Path(self._data).absolute()
-            settings = broker_settings(self._settings, self._port, str(data))
-            process = BrokerProcess(self._directory, settings, self._owner, remove=True)
+            process = self._new_process(self._directory)
             process.start(self._start_timeout_s)
         except BaseException:
             if is_first:
@@ -103,8 +109,9 @@ class Kafka(BrokerControl):
         self._log_path = process.log_path
         self._control.url = process.control_url
         self._rules = Rules(self._control, must_be_scoped=False)  # those before are gone with the process
-        self._servers = process.address
+        self._servers = process.address if self._count == 1 else ",".join(process.addresses)
         self._port = self.port
+        self._members = None
         if is_first:
             try:
                 for name, partitions in self._topics.items():
@@ -113,6 +120,19 @@ class Kafka(BrokerControl):
                 self.close()
                 raise
         return self
+
+    def _new_process(self, directory: Path) -> BrokerProcess:
+        """That of the broker, or of the cluster, which is not started yet; KitError."""
+        data = str(directory / "data" if self._data is None else Path(self._data).absolute())
+        if self._count == 1:
+            return BrokerProcess(directory, broker_settings(self._settings, self._port, data), self._owner, remove=True)
+        if self._servers is None:
+            ports = [self._port and self._port + number for number in range(self._count)]
+        else:
+            ports = [port for _, port in _addresses(self._servers)]
+        arguments = ["--ports", ",".join(map(str, ports)), "--data", data, "--start-timeout", str(self._start_timeout_s)]
+        settings = cluster_settings(self._settings, self._count)
+        return BrokerProcess(directory, settings, self._owner, remove=True, module=CLUSTER, arguments=arguments)
 
     def stop(self) -> None:
         """Stop the broker cleanly; its data remains until `close`."""
@@ -123,11 +143,15 @@ class Kafka(BrokerControl):
         """End the broker like `kill -9`; its data remains until `close`."""
         if self._process is None:
             raise KitError("there is no process to kill: the broker was not started here")
+        if self._count > 1 and self.running:
+            self._control.post("/kill")
         self._process.kill()
 
     def close(self) -> None:
         """Stop the broker and remove its temporary directory."""
         if self._owner == os.getpid():  # a forked process leaves the broker to its parent
+            if self._count > 1 and self._data is None and self.running:
+                self.kill()  # brokers that all stop at once wait for each other, and nothing is to be kept
             self.stop()
             self._remove()
 
@@ -181,8 +205,48 @@ class Kafka(BrokerControl):
             raise KitError("this broker has no control: rules, the journal and the clock need a broker that the test kit has started")
         return self._control.url
 
+    @property
+    def brokers(self) -> Sequence[Broker]:
+        """The brokers, by id; KitError without control."""
+        if self._members is None:
+            ids = [each["id"] for each in self._control.get("/brokers")["brokers"]]
+            alone = self._count == 1 and self._process is not None
+            self._members = [LoneBroker(id_, self, self._control) if alone else ClusterMember(id_, self._control) for id_ in ids]
+        return self._members
+
+    def broker(self, id: int) -> Broker:
+        """One of the brokers: `kafka.broker(1).kill()`. KitError if there is none with this id."""
+        found = next((each for each in self.brokers if each.id == id), None)
+        if found is None:
+            raise KitError(f"there is no broker {id}; {known_brokers([each.id for each in self.brokers])}")
+        return found
+
+    def move_leader(self, topic: str, partition: int, to: int) -> None:
+        """Broker `to` leads the partition from now on. Returns when all brokers know it. KitError for a broker alone."""
+        self._control.post("/leaders", {"topic": topic, "partition": partition, "to": to})
+
+    def move_coordinator(self, key: str, to: int, *, kind: Literal["group", "transaction"] = "group") -> None:
+        """Broker `to` coordinates a group, or a transactional id, from now on, and has loaded it. KitError for a broker alone."""
+        self._control.post("/coordinators", {"key": key, "to": to, "kind": kind})
+
+    def shrink_isr(self, topic: str, partition: int, to: Sequence[int]) -> None:
+        """Keep other replicas than these out of the ISR, until `grow_isr`. The leader must be one of them. KitError for a broker alone."""
+        self._control.post("/isr", {"topic": topic, "partition": partition, "to": list(to)})
+
+    def grow_isr(self, topic: str, partition: int) -> None:
+        """Let all replicas into the ISR again. Returns when those of brokers that run are in it."""
+        self._control.post("/isr", {"topic": topic, "partition": partition})
+
     def when(
-        self, api: str = "", *, topic: str = "", partition: int = -1, group: str = "", client_id: str = "", transactional_id: str = ""
+        self,
+        api: str = "",
+        *,
+        topic: str = "",
+        partition: int = -1,
+        broker: int = -1,
+        group: str = "",
+        client_id: str = "",
+        transactional_id: str = "",
     ) -> When:
         """Begin a rule for faults, about the requests of this name in Kafka's protocol guide, or about all.
 
@@ -190,7 +254,7 @@ class Kafka(BrokerControl):
         the methods of this class. A rule ends with its test, or with the broker; UnmatchedRule is raised then if it has never acted.
         """
         spec = RuleSpec(
-            api=api, topic=topic, partition=partition, group=group, client_id=client_id, transactional_id=transactional_id
+            api=api, topic=topic, partition=partition, broker=broker, group=group, client_id=client_id, transactional_id=transactional_id
         )  # fmt: skip
         return When(spec, self._rules.add)
 
@@ -213,9 +277,12 @@ class Kafka(BrokerControl):
         """Unique names, for a with statement, at whose end the topics and groups of the namespace are deleted."""
         return Namespace(self, name)
 
-    def create_topic(self, name: str, partitions: int = 1, **configs: object) -> str:
-        """Create a topic, and return its name when it can be used. `configs`: keys of topics, `_` for a dot: cleanup_policy="compact"."""
-        self._administration().create_topic(name, partitions, {key.replace("_", "."): value for key, value in configs.items()})
+    def create_topic(self, name: str, partitions: int = 1, replicas: int = -1, **configs: object) -> str:
+        """Create a topic, and return its name when it can be used. `configs`: keys of topics, `_` for a dot: cleanup_policy="compact".
+
+        `replicas`: of each partition; -1 for default.replication.factor, which is up to 3 in a cluster.
+        """
+        self._administration().create_topic(name, partitions, replicas, {key.replace("_", "."): value for key, value in configs.items()})
         return name
 
     def delete_topics(self, *names: str) -> None:
@@ -233,7 +300,8 @@ class Kafka(BrokerControl):
         - `group`, `member` or both: evict all members of a group, or those with a member id, group.instance.id or client id, as after
           their session timeout. Their next request is answered with UNKNOWN_MEMBER_ID.
         - `transaction`: abort the open transaction of a transactional id, as after its timeout, and fence its producer.
-        - `session`: that of a broker with ZooKeeper. A broker alone has none.
+        - `session`: that of a broker of a cluster, by its id, as when the others have not heard of it for too long: its leaderships move.
+          One that is not paused has another session at once.
 
         KitError if there is no such thing.
         """
@@ -271,7 +339,7 @@ class Kafka(BrokerControl):
 
     def _ahead_ms(self) -> int:
         """By how much the broker's clock is ahead."""
-        if self._log_path is not None:  # the broker writes its file there
+        if self._log_path is not None and self._count == 1:  # the broker writes its file there
             return read_offset(str(self._log_path.parent)).ms
         return 0 if self._control.url is None else int(self._control.get("/clock")["ahead_ms"])
 

@@ -12,7 +12,7 @@ _OTHER = re.compile(r"[^a-zA-Z0-9._-]+")
 
 
 class _Broker(Protocol):
-    def create_topic(self, name: str, partitions: int = 1, **configs: object) -> str: ...
+    def create_topic(self, name: str, partitions: int = 1, replicas: int = -1, **configs: object) -> str: ...
 
     def delete_topics(self, *names: str) -> None: ...
 
@@ -28,9 +28,9 @@ class Namespace:
         self._topics: list[str] = []
         self._groups: list[str] = []
 
-    def topic(self, name: str = "topic", partitions: int = 1, **configs: object) -> str:
+    def topic(self, name: str = "topic", partitions: int = 1, replicas: int = -1, **configs: object) -> str:
         """Create a topic, as `Kafka.create_topic`; returns its whole name."""
-        return self.created(self._broker.create_topic(f"{self.prefix}.{plain(name)}", partitions, **configs))
+        return self.created(self._broker.create_topic(f"{self.prefix}.{plain(name)}", partitions, replicas, **configs))
 
     def created(self, topic: str) -> str:
         """Delete this topic, too, if it exists at the end."""

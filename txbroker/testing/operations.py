@@ -94,7 +94,7 @@ class Operations:
                 await expiry.transaction(self._reactor, components, names["transaction"])
                 return {"members": []}
             case ["session"]:
-                raise KitError("there is no session to expire: this broker is alone, and only brokers of a cluster on ZooKeeper have one")
+                raise KitError("there is no session to expire: this broker is alone, and only brokers of a cluster have one")
         raise KitError("name what expires: a group or a member or both, or a transaction, or a session")
 
     def _serving(self, part: T | None) -> T:

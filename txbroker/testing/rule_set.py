@@ -7,27 +7,44 @@ from random import Random
 
 from txbroker.testing.errors import KitError
 from txbroker.testing.rule_specs import RuleSpec
+from txbroker.testing.tally import Tally, calls_of, hits_of
 from txbroker.testing.traffic import Subject
 
 RULES_MAX = 1000
 
 
 class ActiveRule:
-    """A rule with its counts: `calls` that it matched, `hits` on which it acted, `held` requests or answers that wait for a release."""
+    """A rule with its counts: `calls` that it matched, `hits` on which it acted, `held` requests or answers that wait for a release.
 
-    def __init__(self, number: int, spec: RuleSpec, random: Random, after: ActiveRule | None) -> None:
+    In a cluster calls and hits are those of all brokers together.
+    """
+
+    def __init__(self, number: int, spec: RuleSpec, tally: Tally) -> None:
         self.number = number
         self.spec = spec
-        self.calls = 0
-        self.hits = 0
         self.held = 0
         self.released = False
-        self._random = random
-        self._after = after
+        self._tally = tally
 
-    def matches(self, api: str, client_id: str | None, subject: Subject) -> bool:
+    @property
+    def calls(self) -> int:
+        """The requests that it matched."""
+        return self._tally.get(calls_of(self.number))
+
+    @property
+    def hits(self) -> int:
+        """The requests on which it acted."""
+        return self._tally.get(hits_of(self.number))
+
+    def hit(self) -> None:
+        """It acts on a request. The tally must be locked."""
+        self._tally.increase(hits_of(self.number))
+
+    def matches(self, broker_id: int, api: str, client_id: str | None, subject: Subject) -> bool:
         """Whether a request is one of those that this rule is about."""
         spec = self.spec
+        if spec.broker not in (-1, broker_id):
+            return False
         if (spec.api and spec.api != api) or (spec.client_id and spec.client_id != client_id):
             return False
         if spec.group and spec.group not in subject.groups:
@@ -39,16 +56,16 @@ class ActiveRule:
         )
 
     def counts(self) -> bool:
-        """A request matches: count it, and say whether the rule is to act on it."""
-        if self._after is not None and not self._after.hits:
-            return False
-        self.calls += 1
+        """A request matches: count it, and say whether the rule is to act on it. The tally must be locked."""
         spec = self.spec
+        if spec.after and not self._tally.get(hits_of(spec.after)):
+            return False
+        call = self._tally.increase(calls_of(self.number))
         if spec.trigger == "times":
             return self.hits < spec.count
         if spec.trigger == "on_call":
-            return self.calls == spec.count
-        return spec.trigger == "always" or self._random.random() < spec.probability
+            return call == spec.count
+        return spec.trigger == "always" or Random(f"{spec.seed} {call}").random() < spec.probability
 
     def state(self) -> dict[str, object]:
         """For JSON."""
@@ -59,19 +76,20 @@ class ActiveRule:
 class RuleSet:
     """Rules in the order in which they were added: the first one that is to act on a request does."""
 
-    def __init__(self) -> None:
+    def __init__(self, broker_id: int, tally: Tally) -> None:
+        self._broker_id = broker_id
+        self._tally = tally
         self._rules: dict[int, ActiveRule] = {}
         self._last = 0
 
-    def add(self, spec: RuleSpec, random: Random) -> ActiveRule:
-        """Add a rule; KitError. `random` has the seed of the rule."""
+    def add(self, spec: RuleSpec, number: int = 0) -> ActiveRule:
+        """Add a rule; KitError. `number`: 0 for the next one."""
         if len(self._rules) >= RULES_MAX:
             raise KitError(f"there are {RULES_MAX} rules, and no more are taken: remove some, or reset")
-        after = None
-        if spec.after:
-            after = self.get(spec.after)
-        self._last += 1
-        rule = self._rules[self._last] = ActiveRule(self._last, spec, random, after)
+        if spec.after and not number:
+            self.get(spec.after)
+        self._last = number or self._last + 1
+        rule = self._rules[self._last] = ActiveRule(self._last, spec, self._tally)
         return rule
 
     def get(self, number: int) -> ActiveRule:
@@ -82,9 +100,7 @@ class RuleSet:
 
     def remove(self, number: int) -> ActiveRule:
         """Remove a rule; KitError."""
-        rule = self.get(number)
-        del self._rules[number]
-        return rule
+        return self._rules.pop(self.get(number).number)
 
     def all(self) -> Iterable[ActiveRule]:
         """Those that are there, the oldest first."""
@@ -92,10 +108,11 @@ class RuleSet:
 
     def choose(self, api: str, client_id: str | None, subject: Subject) -> ActiveRule | None:
         """The rule that acts on this request, if any. Every rule that matches it counts it."""
-        chosen = None
-        for rule in self._rules.values():
-            if rule.matches(api, client_id, subject) and rule.counts() and chosen is None:
-                chosen = rule
-        if chosen is not None:
-            chosen.hits += 1
-        return chosen
+        matching = [rule for rule in self._rules.values() if rule.matches(self._broker_id, api, client_id, subject)]
+        if not matching:
+            return None
+        with self._tally.locked():
+            acting = [rule for rule in matching if rule.counts()]
+            if acting:
+                acting[0].hit()
+        return acting[0] if acting else None

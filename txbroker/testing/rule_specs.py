@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -30,6 +30,7 @@ class RuleSpec:
     api: str = ""
     topic: str = ""
     partition: int = -1
+    broker: int = -1
     group: str = ""
     client_id: str = ""
     transactional_id: str = ""
@@ -52,7 +53,7 @@ class RuleSpec:
 
     def shown(self) -> str:
         """The rule in one line, for errors."""
-        named = ("topic", "partition", "group", "client_id", "transactional_id")
+        named = ("topic", "partition", "broker", "group", "client_id", "transactional_id")
         matchers = [f"{name}={getattr(self, name)!r}" for name in named if getattr(self, name) not in ("", -1)]
         numbers = {"times": self.count, "on_call": self.count, "probability": self.probability}
         trigger = f"{self.trigger}({numbers[self.trigger]})" if self.trigger in numbers else self.trigger
@@ -107,6 +108,17 @@ def _check_api(spec: RuleSpec) -> None:
     for matcher in ("topic", "group", "transactional_id"):
         if getattr(spec, matcher) and not has_field(known[spec.api], matcher):
             raise KitError(f"a rule for {spec.api} with a {matcher} never matches: the request has none; remove the {matcher}")
+
+
+def check_broker(broker: int, brokers: Sequence[int]) -> None:
+    """KitError unless a rule for this broker can match; -1 is any broker."""
+    if broker not in (-1, *brokers):
+        raise KitError(f"there is no broker {broker}; {known_brokers(brokers)}")
+
+
+def known_brokers(brokers: Sequence[int]) -> str:
+    """Which brokers there are."""
+    return f"the brokers are {', '.join(map(str, brokers))}" if len(brokers) > 1 else f"the only one is {brokers[0]}"
 
 
 def _one_of(name: str, value: str, allowed: Iterable[str]) -> None:

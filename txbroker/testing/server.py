@@ -19,6 +19,7 @@ from functools import partial
 from typing import Any
 
 from txbroker.broker.environment import Environment
+from txbroker.broker.service import Broker
 from txbroker.errors import StartError
 from txbroker.log_output import TEXT, parse_levels, write_log
 from txbroker.startup import Startup, read_startup
@@ -29,6 +30,8 @@ from txbroker.testing.faults import Faults
 from txbroker.testing.moved_clock import MovedClock
 from txbroker.testing.operations import Operations
 from txbroker.testing.process_end import watch_process
+from txbroker.testing.served_broker import Served
+from txbroker.testing.tally import SharedTally
 
 FAILED = 1
 LOCK = "lock"
@@ -49,16 +52,20 @@ def main() -> int:
     reactor = monotonic_reactor()
     ready = os.path.join(arguments.directory, "ready")
     if arguments.control:
-        faults, clock = Faults(reactor), MovedClock(arguments.directory)
+        served, clock = _served(arguments, startup, reactor), MovedClock(arguments.directory)
         operations = Operations(reactor, clock)
-        service = BrokerService(
-            startup, ready, refuse=_refuse, on_ready=operations.serve, adapt=partial(_controlled, faults, clock)
-        )  # fmt: skip
+
+        def on_ready(broker: Broker) -> None:
+            served.ready(broker)
+            operations.serve(broker)
+
+        adapt = partial(_controlled, served.faults, clock)
+        service = BrokerService(startup, ready, refuse=_refuse, on_ready=on_ready, adapt=adapt)
     else:
         service = BrokerService(startup, ready, refuse=_refuse)
     service.startService()
     if arguments.control:
-        _write(os.path.join(arguments.directory, "control"), open_control(reactor, faults, operations))
+        _write(os.path.join(arguments.directory, "control"), open_control(reactor, served, operations))
     reactor.addSystemEventTrigger("before", "shutdown", service.stopService)
     watched = _Watched(reactor, arguments.stop_with)
     reactor.callWhenRunning(watched.start)
@@ -74,9 +81,16 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--stop-with", type=int, required=True, metavar="PID", help="stop when this process has ended")
     parser.add_argument("--remove", action="store_true", help="remove the directory if the broker stops because that process has ended")
     parser.add_argument("--control", action="store_true", help="rules for faults, and a journal, by HTTP")
+    parser.add_argument("--tally", metavar="FILE", help="the counts that the brokers of a cluster share")
+    parser.add_argument("--began", type=float, metavar="SECONDS", help="when the journals of the cluster began, on the monotonic clock")
     parser.add_argument("--override", action="append", default=[], metavar="KEY=VALUE", help="a setting")
     parser.add_argument("--log-level", action="append", default=[], metavar="[LOGGER=]LEVEL", help="as of `txbroker run`")
     return parser.parse_args()
+
+
+def _served(arguments: argparse.Namespace, startup: Startup, reactor: Any) -> Served:
+    tally = None if arguments.tally is None else SharedTally(arguments.tally)
+    return Served(Faults(reactor, startup.config.int("broker.id"), tally, arguments.began))
 
 
 def _controlled(faults: Faults, clock: MovedClock, environment: Environment) -> Environment:

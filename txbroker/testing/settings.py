@@ -8,6 +8,7 @@ from txbroker.testing.errors import KitError
 
 HOST = "127.0.0.1"
 PORT_MAX = 65535
+INTERNAL = "INTERNAL"  # the listener for the other brokers of a cluster and for the test kit
 OWN_CLIENT_ID = "txbroker-testing"  # of the test kit's own requests: no rule acts on them
 
 # A test has one broker and little time. Everything else has Kafka's defaults.
@@ -30,11 +31,7 @@ _CLUSTER = ("zookeeper.connect", "process.roles")
 
 def broker_settings(settings: Mapping[str, object], port: int, data: str) -> dict[str, str]:
     """All settings of a broker, as text; KitError. `port`: 0 takes a free one. The broker itself checks keys and values."""
-    for key in settings:
-        if key in _ARGUMENTS:
-            raise KitError(f"settings has {key}, which the test kit sets: {_ARGUMENTS[key]} instead")
-        if key in _CLUSTER:
-            raise KitError(f"settings has {key}, but a broker for tests has no cluster: remove it")
+    refuse_own(settings)
     check_port(port)
     return {
         **DEFAULTS,
@@ -42,6 +39,15 @@ def broker_settings(settings: Mapping[str, object], port: int, data: str) -> dic
         "listeners": f"PLAINTEXT://{HOST}:{port}",
         "log.dirs": data,
     }
+
+
+def refuse_own(settings: Mapping[str, object]) -> None:
+    """KitError for keys that the test kit sets, or does not support."""
+    for key in settings:
+        if key in _ARGUMENTS:
+            raise KitError(f"settings has {key}, which the test kit sets: {_ARGUMENTS[key]} instead")
+        if key in _CLUSTER:
+            raise KitError(f"settings has {key}, but a broker for tests has no cluster of this kind: remove it, or use brokers=")
 
 
 def check_port(port: int) -> None:

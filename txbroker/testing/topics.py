@@ -34,7 +34,6 @@ from txbroker.wire.messages.metadata import MetadataRequest, MetadataResponse
 
 TIMEOUT_MS = 30_000
 RETRY_S = 0.05
-DEFAULT = -1  # the broker's
 SET = 0  # AlterConfigOp.OpType
 NAMES_VERSION = 6  # of DeleteTopics, from which on topics have a name or an id
 
@@ -46,10 +45,10 @@ class Administration:
         self._addresses = addresses
         self._settings = settings
 
-    def create_topic(self, name: str, partitions: int, configs: Mapping[str, object]) -> None:
+    def create_topic(self, name: str, partitions: int, replicas: int, configs: Mapping[str, object]) -> None:
         """Create a topic, and return when all its partitions have leaders."""
         entries = [CreatableTopicConfig(name=key, value=setting_text(value)) for key, value in configs.items()]
-        topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=DEFAULT, assignments=[], configs=entries)
+        topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=replicas, assignments=[], configs=entries)
         with self._controller() as controller:
             answer: CreateTopicsResponse = controller.call(CreateTopicsRequest(topics=[topic], timeout_ms=TIMEOUT_MS))
         (found,) = answer.topics

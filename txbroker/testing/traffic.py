@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from txbroker.errors import error_name
@@ -32,9 +32,13 @@ class Subject(NamedTuple):
 
 
 class TopicIds:
-    """The names of topic ids, from the responses that clients have got: newer requests have only ids."""
+    """The names of topic ids, from the responses that clients have got, and from the broker: newer requests have only ids.
+
+    `known`: the broker's own look-up. It does not know the ids of topics that were deleted.
+    """
 
     def __init__(self) -> None:
+        self.known: Callable[[bytes], str | None] = lambda topic_id: None
         self._names: dict[bytes, str] = {}
 
     def learn(self, response: Response) -> None:
@@ -46,7 +50,8 @@ class TopicIds:
 
     def name(self, topic_id: bytes) -> str:
         """The name, or the id as text."""
-        return self._names.get(bytes(topic_id)) or bytes(topic_id).hex()
+        topic_id = bytes(topic_id)
+        return self._names.get(topic_id) or self.known(topic_id) or topic_id.hex()
 
 
 def subject(request: Request, ids: TopicIds) -> Subject:

@@ -65,12 +65,22 @@ class TreeServer(Factory):
         self._chance = chance
         self._sessions: set[Session] = set()  # from their connections on, until the file has their end
         self._unwritten: set[Session] = set()  # those of them whose ends found a full disk
+        self._connections: dict[int, _Connection] = {}  # by the id of the session
 
     def buildProtocol(self, addr: Any) -> _Connection:
         """A connection of one process."""
         session = self._trees.session()
         self._sessions.add(session)
-        return _Connection(session, self._end)
+        connection = self._connections[session.session_id] = _Connection(session, self._end)
+        return connection
+
+    def expire(self, session_id: int) -> bool:
+        """End a session, as if its process had not been heard of for too long; False if there is none with this id."""
+        connection = self._connections.get(session_id)
+        if connection is None:
+            return False
+        connection.transport.abortConnection()
+        return True
 
     async def sessions_ended(self, timeout_s: float) -> None:
         """Wait until all processes have ended their sessions, at most for this time.
@@ -86,6 +96,7 @@ class TreeServer(Factory):
             log.error("%s not stopped after %.0f s: their metadata is not served any more; kill them if they do not end", count, timeout_s)
 
     def _end(self, session: Session) -> None:
+        self._connections.pop(session.session_id, None)
         session.forget()
         say = warning(log, "the end of the session of a process cannot be written, retrying: %s", TreeError)
         ended = retrying(lambda: self._try_to_end(session), self._clock, Backoff(self._chance, RETRY_S, RETRY_S_MAX), say)
