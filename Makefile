@@ -15,7 +15,7 @@ export TXBROKER_TEST_CACHE ?= $(CURDIR)/.cache
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv run test test-all changed unit sim sim-bugs prepare lint coverage generated mutate fuzz crash chaos crash-transactions crash-mirror crash-spark damage failovers soak overload bench bench-pipeline bench-cluster bench-processes scale profile compat compat-cluster demo demo-spark docs release clean
+.PHONY: help venv run test test-portable test-all changed unit sim sim-bugs prepare lint coverage generated mutate fuzz crash chaos crash-transactions crash-mirror crash-spark damage failovers soak overload bench bench-pipeline bench-cluster bench-processes scale profile compat compat-cluster demo demo-spark docs release clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -81,6 +81,9 @@ SHORT_TIER := -m 'not extended' --hypothesis-profile short
 
 test: prepare  ## run the short tier of the tests, five minutes: after every change (WORKERS=2 ARGS=...)
 	@$(PYTEST) $(SHORT_TIER) --durations=15 $(ARGS)
+
+test-portable: prepare  ## run the short tier with the functions that other systems than Linux have, too (WORKERS=2 ARGS=...)
+	@$(PYTEST) $(SHORT_TIER) --platform portable $(ARGS)
 
 # The commit, or branch, that a change is compared with.
 REV ?= main

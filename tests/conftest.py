@@ -23,6 +23,7 @@ from tests.support.examples import register_profiles
 from tests.support.fakes.disk_path import DiskPath
 from tests.support.kafka import KafkaOldProcess, KafkaProcess
 from tests.support.server import Server, ServerFailed
+from txbroker.platform import AUTO, LINUX, PORTABLE, system, use
 
 KINDS: dict[str, type[Server]] = {kind.kind: kind for kind in (BrokerProcess, KafkaProcess, KafkaOldProcess)}
 _names = itertools.count(1)
@@ -40,6 +41,12 @@ YOUNG_MAX = 10_000  # objects between passes of the garbage collector, as in a b
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--broker", choices=sorted(KINDS), default=BrokerProcess.kind,
                      help="the broker that the tests with a real process run against; the others are Apache Kafka, to check the tests")
+    parser.addoption("--platform", choices=(AUTO, LINUX, PORTABLE), default=AUTO,
+                     help="the functions of the operating system that the tests and their brokers use (txbroker.platform)")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    use(config.getoption("--platform"))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -167,6 +174,13 @@ def start_cluster(request: pytest.FixtureRequest, server_directory: Path) -> Ite
         next(watch, None)
     for cluster in clusters:
         shutil.rmtree(cluster.directory, ignore_errors=True)
+
+
+@pytest.fixture
+def linux() -> None:
+    """For a test of what only Linux has: it is skipped with `--platform portable`."""
+    if system.name != LINUX:
+        pytest.skip("a test of the functions of Linux")
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ SIMULATION = ROOT / "simulation"
 
 RANKS = {
     "build_info": 0, "errors": 0, "names": 0, "clock": 0, "config": 0, "purgatory": 0, "action_queue": 0, "backoff": 0, "retrying": 0,
-    "repeated_lines": 0, "regular_files": 0,
+    "repeated_lines": 0, "regular_files": 0, "platform": 0,
     "wire": 1, "tls": 1,
     "log": 2, "client": 2,
     "cluster": 3, "console": 3, "logtools": 3, "mirror": 3,
@@ -33,7 +33,7 @@ RANKS = {
 WITHOUT_TWISTED = ("wire", "tls", "log", "client", "errors", "names", "clock", "backoff", "config", "console", "spark")
 TWISTED_CLIENT = "txbroker.client.twisted_connection"  # the brokers' own connections
 # The places that ARCHITECTURE.md marks: they touch the operating system, the real reactor, the clock or chance.
-OUTSIDE = ("build_info.py", "tap.py", "signals.py", "startup.py", "supervisor.py", "cleaner_process.py", "guard_process.py",
+OUTSIDE = ("build_info.py", "platform/", "tap.py", "signals.py", "startup.py", "supervisor.py", "cleaner_process.py", "guard_process.py",
            "garbage_collection.py", "ready_file.py", "regular_files.py",
            "child_processes.py", "broker_processes.py", "tree_process.py", "__main__.py", "cli/", "console/", "spark/", "testing/",
            "transport/",
@@ -59,7 +59,8 @@ TAKES_REACTOR = "tap.py"
 BANNED_CALLS = {"open", "print", "input", "Random", "random.Random", "random.SystemRandom", "uuid.uuid1", "uuid.uuid4", "datetime.now"}
 # Entry points, which nothing imports, the metadata tree of tests, the source of a generated module, and what tests run.
 ENTRIES = {"txbroker.__main__", "txbroker.log.cleaner.worker", "txbroker.tap", "txbroker.cli.main",
-           "txbroker.tree_process", "txbroker.cluster.tree.memory", "txbroker.cluster.tree.session_guard",
+           "txbroker.tree_process", "txbroker.platform.linux", "txbroker.platform.portable", "txbroker.platform.windows",
+           "txbroker.cluster.tree.memory", "txbroker.cluster.tree.session_guard",
            "txbroker.wire.inline_varints", "txbroker.wire.record_loops_source", "txbroker.testing",
            "txbroker.testing.pytest_plugin", "txbroker.testing.server", "txbroker.testing.cluster_server", "simulation.histories",
            "simulation.__main__"}  # fmt: skip

@@ -26,6 +26,7 @@ from txbroker.log.cleaner.cleaning_job import (
     to_json,
 )
 from txbroker.maintenance.cleaning_pass import CRASHED, HUNG, WorkerLost
+from txbroker.platform import system
 
 IDLE_S = 60.0
 LINE_BYTES_MAX = 256 << 20
@@ -48,7 +49,7 @@ _ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
 def worker_command() -> list[str]:
     """The command that starts a worker."""
-    return module_command("txbroker.log.cleaner.worker")
+    return module_command("txbroker.log.cleaner.worker", system.name)
 
 
 class CleanerProcesses:

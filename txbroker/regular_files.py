@@ -6,12 +6,12 @@ import errno
 import os
 import stat
 
-_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+from txbroker.platform import system
 
 
 def open_regular(path: str) -> int:
     """The descriptor of a file, open for reading; OSError, also if it is not a regular file."""
-    fd = os.open(path, _FLAGS)
+    fd = system.open(path, os.O_RDONLY | system.NO_WAIT, 0)
     try:
         mode = os.fstat(fd).st_mode
         if stat.S_ISDIR(mode):

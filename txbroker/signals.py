@@ -11,9 +11,10 @@ import signal
 from collections.abc import Callable
 from types import FrameType
 
+from txbroker.platform import system
+
 log = logging.getLogger("txbroker")
 
-ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 INTERRUPTED = 130  # a shell's exit status for a command that was ended by Ctrl-C
 
 
@@ -36,13 +37,13 @@ class StopSignals:
 
     def take(self) -> None:
         """Install the handler for each signal that is not ignored: nohup and shells ignore some of them."""
-        for number in ENDING:
+        for number in system.ending_signals:
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, self._arrived)
 
     def _arrived(self, number: int, frame: FrameType | None) -> None:
         name = signal.Signals(number).name
-        if number == signal.SIGHUP and not self._stopping and self._reload():
+        if number == system.reload_signal and not self._stopping and self._reload():
             log.info("%s: loading certificates again", name)
         elif not self._stopping:
             self._stopping = True

@@ -18,6 +18,7 @@ from txbroker.config.properties import MalformedProperties, Property, parse_over
 from txbroker.config.providers import expand
 from txbroker.config.resolve import BrokerConfig
 from txbroker.errors import ConfigError, StartError
+from txbroker.platform import Unavailable, use
 from txbroker.regular_files import read_regular
 
 FILE_BYTES_MAX = 4 * 1024 * 1024
@@ -78,6 +79,14 @@ def _content(path: str) -> bytes:
     if len(data) > FILE_BYTES_MAX:
         raise ConfigError(f"{path} has more than {FILE_BYTES_MAX} bytes, too many for a server.properties file; correct --config")
     return data
+
+
+def choose_platform(config: BrokerConfig) -> None:
+    """Use the functions of the operating system that txbroker.platform names; ConfigError if they are not available here."""
+    try:
+        use(config.text("txbroker.platform"))
+    except Unavailable as error:
+        raise ConfigError(f"txbroker.platform is {config.text('txbroker.platform')}, but {error}; set it to auto or portable") from error
 
 
 def log_directories(config: BrokerConfig) -> list[str]:

@@ -43,7 +43,8 @@ class Supervisor:
         if self._address is None:
             return
         try:
-            self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
+            self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+            self._socket.setblocking(False)
         except OSError as error:
             log.warning("sd_notify is not available: %s", error)
             return
@@ -116,7 +117,9 @@ class Supervisor:
 
 
 def _address(text: str) -> str | None:
-    """A path, or `@` and a name in the abstract namespace; None for anything else."""
+    """A path, or `@` and a name in the abstract namespace; None for anything else, and on Windows."""
+    if not hasattr(socket, "AF_UNIX"):
+        return None
     if text.startswith("@"):
         return "\0" + text[1:]
     return text if text.startswith("/") else None

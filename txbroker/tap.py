@@ -9,15 +9,15 @@ import atexit
 import logging
 import os
 import platform
-import resource
 import socket
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from importlib import import_module
 from random import Random
-from typing import Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, maybeDeferred, succeed
@@ -37,10 +37,14 @@ from txbroker.config.resolve import BrokerConfig
 from txbroker.errors import StartError, StartInterrupted
 from txbroker.garbage_collection import GarbageCollection
 from txbroker.names import amount
+from txbroker.platform import system
 from txbroker.ready_file import ReadyFile
 from txbroker.signals import StopSignals
-from txbroker.startup import Startup, log_directories, read_startup
+from txbroker.startup import Startup, choose_platform, log_directories, read_startup
 from txbroker.supervisor import supervisor
+
+if TYPE_CHECKING:
+    from txbroker.cleaner_process import CleanerProcesses
 
 InWorker: TypeAlias = Callable[[Callable[[], Any]], Deferred[Any]]
 
@@ -103,6 +107,8 @@ def monotonic_reactor() -> Any:
 
     Twisted's default is `time.time`. Calls that are scheduled already keep their delays; the reactor must not be running.
     """
+    if system.reactor is not None and "twisted.internet.reactor" not in sys.modules:
+        import_module(system.reactor).install()
     from twisted.internet import reactor
 
     clock: Any = reactor
@@ -171,12 +177,13 @@ class BrokerService(Service):
         from txbroker.broker.service import Broker
 
         self._garbage_collection.begin()
-        _raise_file_limit()
+        # Each log segment and each connection needs a descriptor.
+        system.raise_file_limit()
         self._ready_file.remove_earlier()
         self._supervisor.starting()
         config = self._startup.config
         python = platform.python_version()
-        log.info("txbroker %s, Python %s, process %d: starting", version_text(__version__), python, os.getpid())
+        log.info("txbroker %s, Python %s, platform %s, process %d: starting", version_text(__version__), python, system.name, os.getpid())
         log.info("settings that differ from the defaults: %s", ", ".join(changed_settings(config)) or "none")
         for warning in self._startup.warnings:
             log.warning("%s", warning)
@@ -265,6 +272,7 @@ class TwistdService(BrokerService):
     def __init__(self, options: Options) -> None:
         try:
             startup = read_startup(options["config"], options["override"], environment=bool(options["env"]))
+            choose_platform(startup.config)
         except StartError as error:
             raise SystemExit("\n".join(f"txbroker: {problem}" for problem in str(error).split("\n"))) from error
         super().__init__(startup, options["ready-file"], refuse=_refuse_under_twistd)
@@ -337,7 +345,6 @@ _LEVELS = {logging.DEBUG: "debug", logging.INFO: "info", logging.WARNING: "warn"
 
 def _environment(reactor: Any, config: BrokerConfig, garbage_collection: GarbageCollection) -> Any:
     from txbroker.broker.environment import CountedWorkers, Environment, Instruments
-    from txbroker.cleaner_process import CleanerProcesses
     from txbroker.cluster.tree.sqlite import open_sqlite_tree
     from txbroker.guard_process import SessionGuard
     from txbroker.log.os_disk import OsDisk, SyncTimes
@@ -377,11 +384,20 @@ def _environment(reactor: Any, config: BrokerConfig, garbage_collection: Garbage
         random_bytes=os.urandom,
         host_name=socket.getfqdn,
         instruments=instruments,
-        cleaners=CleanerProcesses(reactor),
+        cleaners=_cleaners(reactor),
         threads=ReactorThreads(reactor, in_read_worker),
         session_guard=SessionGuard(reactor),
         replicas_changed=garbage_collection.replicas_changed,
     )
+
+
+def _cleaners(reactor: Any) -> CleanerProcesses | None:
+    from txbroker.cleaner_process import CleanerProcesses
+
+    if system.starts_processes:
+        return CleanerProcesses(reactor)
+    log.warning("the log cleaner does not run, as Twisted cannot start processes here: install pywin32 if this is Windows")
+    return None
 
 
 class ReactorThreads:
@@ -405,13 +421,6 @@ def worker_pool(reactor: Any, name: str, threads: int) -> InWorker:
     pool.start()
     reactor.addSystemEventTrigger("during", "shutdown", pool.stop)
     return partial(deferToThreadPool, reactor, pool)
-
-
-def _raise_file_limit() -> None:
-    """Raise the soft limit of open files to the hard limit: each log segment and each connection needs a descriptor."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _run_all(jobs: Mapping[str, Sequence[Callable[[], None]]], threads: int) -> None:

@@ -21,6 +21,7 @@ from txbroker.cluster.tree.sqlite import SqliteTrees
 from txbroker.cluster.tree.tree_server import TreeServer
 from txbroker.errors import StartError
 from txbroker.log_output import TEXT, parse_levels, write_log
+from txbroker.platform import system
 
 log = logging.getLogger("txbroker.cluster")
 
@@ -31,7 +32,7 @@ SESSIONS_END_S = 30.0  # enough for two attempts of a controlled shutdown
 
 def main(socket: str, file: str) -> int:
     """Serve until the standard input ends; returns the exit status."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in system.ending_signals:
         signal.signal(number, signal.SIG_IGN)
     write_log(sys.stderr, TEXT, parse_levels([]))
     from txbroker.supervisor import supervisor

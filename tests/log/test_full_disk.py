@@ -15,6 +15,7 @@ from tests.support.fakes.faulty_disk import WRITES, FaultyDisk
 from txbroker.errors import NoSpace, OutOfResources, StorageError
 from txbroker.log.log import Log
 from txbroker.log.os_disk import OsDisk
+from txbroker.platform import system
 
 HOUR = 3_600_000
 
@@ -134,7 +135,7 @@ def test_what_a_failed_append_leaves_is_removed_later(tmp_path: Path, monkeypatc
     path = DiskPath(OsDisk(), str(tmp_path / "t-0"))
     log = open_log(path)
     append(log, b"first", leader_epoch=0)
-    pwrite = os.pwrite
+    pwrite = system.pwrite
 
     def half(fd: int, data: memoryview, position: int) -> int:
         if len(data) < 500:
@@ -145,7 +146,7 @@ def test_what_a_failed_append_leaves_is_removed_later(tmp_path: Path, monkeypatc
         raise OSError(errno.EIO, "refused")
 
     with monkeypatch.context() as patch:
-        patch.setattr(os, "pwrite", half)
+        patch.setattr(system, "pwrite", half)
         patch.setattr(os, "ftruncate", refused)
         with pytest.raises(NoSpace):
             append(log, bytes(700), leader_epoch=0)

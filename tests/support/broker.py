@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from tests.support.cache import CHECKOUT
+from tests.support.platforms import platform_override
 from tests.support.server import Server
 from tests.support.waiting import PATIENCE_S
 
@@ -23,7 +24,7 @@ class BrokerProcess(Server):
 
     def _command(self) -> list[str]:
         self._ready_file.unlink(missing_ok=True)
-        overrides = {"listeners": f"PLAINTEXT://{self.address}", "log.dirs": str(self.data), **self.overrides}
+        overrides = {"listeners": f"PLAINTEXT://{self.address}", "log.dirs": str(self.data), **platform_override(), **self.overrides}
         command = [sys.executable, "-m", "txbroker", "run", "--ready-file", str(self._ready_file)]
         for key, value in overrides.items():
             command += ["--override", f"{key}={value}"]

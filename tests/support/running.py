@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.support.cache import CHECKOUT
+from tests.support.platforms import platform_override
 from tests.support.waiting import PATIENCE_S, until
 
 RUN = (sys.executable, "-m", "txbroker", "run")
@@ -26,7 +27,8 @@ def patched(text: str, host: Sequence[str] = RUN) -> tuple[str, ...]:
 
 def flags(data: str | Path, listeners: str = "PLAINTEXT://127.0.0.1:0") -> list[str]:
     """The flags for the data directory and the listeners."""
-    return ["--override", f"log.dirs={data}", "--override", f"listeners={listeners}"]
+    settings = {"log.dirs": str(data), "listeners": listeners, **platform_override()}
+    return [argument for key, value in settings.items() for argument in ("--override", f"{key}={value}")]
 
 
 class Running:

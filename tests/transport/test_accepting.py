@@ -224,6 +224,7 @@ def _algorithm(connected: socket.socket) -> bytes:
     return connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).rstrip(b"\0")
 
 
+@pytest.mark.usefixtures("linux")
 def test_connections_within_one_machine_are_not_paced(start: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever algorithm the system has: here it counts as one that paces. A peer with another address has the system's."""
     with socket.socket() as unbound:

@@ -13,7 +13,7 @@ from twisted.internet.selectreactor import SelectReactor
 from twisted.internet.task import Clock
 
 from tests.transport.harness import Answering, Client, ListenerHarness, frame
-from txbroker.transport.poller import Poller
+from txbroker.transport.epoll_poller import EpollPoller
 
 
 class Unending(Answering):
@@ -83,7 +83,7 @@ class Reads:
 
 def test_a_member_is_read_again_only_if_it_still_wants_to_read() -> None:
     clock = Clock()
-    poller = Poller(clock, lambda: None, lambda: None)
+    poller = EpollPoller(clock, lambda: None, lambda: None)
     ours, theirs = socketpair()
     with ours, theirs:
         first, stopped, later = Reads(ours.fileno()), Reads(theirs.fileno()), Reads(theirs.fileno())

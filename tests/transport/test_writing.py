@@ -16,6 +16,7 @@ import pytest
 
 from tests.transport.harness import ListenerHarness, frame
 from txbroker.log.region import Region
+from txbroker.platform import system
 from txbroker.transport.hub import SENT_TOGETHER
 from txbroker.transport.server import TOGETHER_BYTES_MAX
 
@@ -200,10 +201,11 @@ def cold(monkeypatch: pytest.MonkeyPatch, warm: set[int]) -> None:
             raise BlockingIOError
         return real(fd, buffers, position, flags)
 
-    real = os.preadv
-    monkeypatch.setattr(os, "preadv", preadv)
+    real = system.preadv
+    monkeypatch.setattr(system, "preadv", preadv)
 
 
+@pytest.mark.usefixtures("linux")
 @pytest.mark.parametrize("length", [100, 4_500_000])
 def test_cold_regions_are_read_by_the_worker_first(start: Make, file: File, length: int, monkeypatch: pytest.MonkeyPatch) -> None:
     warm: set[int] = set()
@@ -229,6 +231,7 @@ def test_cold_regions_are_read_by_the_worker_first(start: Make, file: File, leng
     assert not harness.worker.jobs
 
 
+@pytest.mark.usefixtures("linux")
 def test_a_worker_that_finishes_after_the_connection_is_closed(start: Make, file: File, monkeypatch: pytest.MonkeyPatch) -> None:
     cold(monkeypatch, set())
     harness = start(region_answers(file))
@@ -242,6 +245,7 @@ def test_a_worker_that_finishes_after_the_connection_is_closed(start: Make, file
     harness.worker.work()
 
 
+@pytest.mark.usefixtures("linux")
 def test_closing_waits_for_the_worker(start: Make, file: File, monkeypatch: pytest.MonkeyPatch) -> None:
     cold(monkeypatch, set())
     harness = start(region_answers(file))
@@ -314,6 +318,7 @@ def test_responses_of_actions_are_sent_after_the_connections_own_response(start:
     assert [client.answer() for client in by_port.values()] == [b"wake up"] * 49
 
 
+@pytest.mark.usefixtures("linux")  # elsewhere each connection is a turn
 @pytest.mark.parametrize(("size", "kept_back"), [(100, [0, 1, 2]), (TOGETHER_BYTES_MAX, [0, 0, 0])])
 def test_small_responses_to_the_requests_of_a_turn_are_sent_together(start: Make, size: int, kept_back: list[int]) -> None:
     harness = start(lambda received: None)

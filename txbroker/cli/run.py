@@ -15,6 +15,7 @@ from txbroker.config.process_layout import PROCESSES_MAX
 from txbroker.console.failures import FAILED
 from txbroker.errors import StartError
 from txbroker.log_output import FORMATS, TEXT, parse_levels, write_log
+from txbroker.platform import system
 
 if TYPE_CHECKING:
     from txbroker.startup import Startup
@@ -67,7 +68,7 @@ def _override(text: str) -> str:
 def process_count(text: str) -> int:
     """The value of --processes."""
     if text == "auto":
-        return len(os.sched_getaffinity(0))
+        return system.cores()
     if not (text.isascii() and text.isdecimal()) or not 1 <= int(text) <= PROCESSES_MAX:
         raise argparse.ArgumentTypeError(f"{text} is neither auto nor a number from 1 to {PROCESSES_MAX}")
     return int(text)
@@ -84,11 +85,12 @@ def _level(text: str) -> str:
 def run(arguments: argparse.Namespace) -> int:
     """Run until Ctrl-C or SIGTERM; 0 after a clean stop, 1 if the broker could not start or failed."""
     write_log(sys.stderr, arguments.log_format, parse_levels(arguments.log_level))
-    from txbroker.startup import read_startup
+    from txbroker.startup import choose_platform, read_startup
     from txbroker.tap import BrokerService, log_twisted, monotonic_reactor
 
     try:
         startup = read_startup(arguments.config, arguments.override, environment=arguments.env)
+        choose_platform(startup.config)
     except StartError as error:
         for problem in str(error).split("\n"):
             _refuse(problem)

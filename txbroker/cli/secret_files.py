@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 import stat
 
+from txbroker.platform import system
+
 PRIVATE, PUBLIC = 0o600, 0o644
 
 
 def write_new(path: str, data: bytes, mode: int) -> None:
     """Create a file, durably; OSError, also if it exists. The umask does not widen or narrow a private file."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     with open(descriptor, "wb") as file:
         if mode == PRIVATE:
-            os.fchmod(descriptor, mode)
+            os.chmod(path, mode)
         file.write(data)
         file.flush()
         os.fsync(descriptor)
@@ -28,9 +30,9 @@ def replace(path: str, data: bytes) -> None:
     beside = f"{path}.tmp"
     with open(beside, "wb", opener=_opener) as file:
         descriptor = file.fileno()
-        if before is not None and (before.st_uid, before.st_gid) != (os.geteuid(), os.getegid()):
+        if before is not None and hasattr(os, "geteuid") and (before.st_uid, before.st_gid) != (os.geteuid(), os.getegid()):
             _keep_owner(descriptor, before)
-        os.fchmod(descriptor, PRIVATE if before is None else stat.S_IMODE(before.st_mode))
+        os.chmod(beside, PRIVATE if before is None else stat.S_IMODE(before.st_mode))
         file.write(data)
         file.flush()
         os.fsync(descriptor)
@@ -40,15 +42,11 @@ def replace(path: str, data: bytes) -> None:
 
 def sync_directory(path: str) -> None:
     """Make the names in a directory durable; OSError."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    system.sync_path(path)
 
 
 def _opener(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_CLOEXEC, PRIVATE)
+    return os.open(path, flags, PRIVATE)
 
 
 def _keep_owner(descriptor: int, before: os.stat_result) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from txbroker.config.checks import at_least, kafka_version
+from txbroker.config.checks import at_least, kafka_version, one_of
 from txbroker.config.keys import Importance, Key, Type, Update
+from txbroker.platform import AUTO, LINUX, PORTABLE
 
 KEYS = (
     Key("broker.id", Type.INT, -1, Importance.HIGH,
@@ -12,6 +13,9 @@ KEYS = (
         "Id of this broker, the same as broker.id.", at_least(-1)),
     Key("broker.id.generation.enable", Type.BOOLEAN, True, Importance.MEDIUM,
         "Whether a broker without an id generates one."),
+    Key("txbroker.platform", Type.STRING, AUTO, Importance.LOW,
+        "Functions of the operating system to use: linux (epoll, sendfile, reads that do not wait), or portable, those that macOS and "
+        "Windows have, too; auto is linux where all of them are available.", one_of(AUTO, LINUX, PORTABLE)),
     Key("reserved.broker.max.id", Type.INT, 1000, Importance.MEDIUM,
         "Maximum value of broker.id. Generated ids are above it.", at_least(0)),
     Key("broker.rack", Type.STRING, None, Importance.MEDIUM,

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import mmap
 import os
 import shutil
-import struct
 import time
 from collections import deque
 from threading import Lock as ThreadLock
 
 from txbroker.errors import StorageError
 from txbroker.log.disk import Buffer, DiskUsage, File, Lock, Mapped, storage_error
+from txbroker.platform import system
 from txbroker.regular_files import open_regular
 
 SYNCS_KEPT = 1024
@@ -51,7 +50,7 @@ class OsFile:
         self._has_tail = False
         self._fd = -1
         try:
-            self._fd = os.open(path, flags | os.O_CLOEXEC, 0o666)
+            self._fd = system.open(path, flags, 0o666)
             self.size = os.fstat(self._fd).st_size
         except OSError as error:
             raise storage_error("open", path, error) from error
@@ -60,7 +59,7 @@ class OsFile:
         if self._has_tail:
             self.cut_tail()
         try:
-            written = os.pwrite(self._fd, data, self.size)
+            written = system.pwrite(self._fd, data, self.size)
             if written != len(data):
                 written = self._write_rest(data, written)
         except OSError as error:
@@ -75,7 +74,7 @@ class OsFile:
         """A disk that becomes full writes a part, and only the next write fails."""
         view = memoryview(data)
         while written < len(data):
-            written += os.pwrite(self._fd, view[written:], self.size + written)
+            written += system.pwrite(self._fd, view[written:], self.size + written)
         return written
 
     def cut_tail(self) -> None:
@@ -84,7 +83,7 @@ class OsFile:
 
     def pread(self, position: int, length: int) -> bytes:
         try:
-            return os.pread(self._fd, length, position)
+            return system.pread(self._fd, length, position)
         except OSError as error:
             raise storage_error("read", self.path, error) from error
 
@@ -99,7 +98,7 @@ class OsFile:
     def sync(self) -> None:
         begun = time.monotonic()
         try:
-            os.fdatasync(self._fd)
+            system.sync_data(self._fd)
         except OSError as error:
             raise storage_error("sync", self.path, error) from error
         if self._syncs is not None:
@@ -111,10 +110,6 @@ class OsFile:
     def __del__(self) -> None:
         if self._fd >= 0:
             os.close(self._fd)
-
-
-# struct flock of Linux: type, whence, start, length, process.
-_FLOCK = struct.Struct("hhqqi4x")
 
 
 class _OsLock:
@@ -174,12 +169,12 @@ class OsDisk:
 
     def map(self, path: str) -> Mapped:
         try:
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            fd = system.open(path, os.O_RDONLY, 0)
             try:
                 size = os.fstat(fd).st_size
-                if size < MAPPED_BYTES_MIN:
+                if size < MAPPED_BYTES_MIN or not system.maps_files:
                     return _read_all(fd)
-                return mmap.mmap(fd, size, prot=mmap.PROT_READ)
+                return mmap.mmap(fd, size, access=mmap.ACCESS_READ)
             finally:
                 os.close(fd)
         except FileNotFoundError:
@@ -194,12 +189,12 @@ class OsDisk:
         try:
             with open(path, "wb", buffering=0) as file:
                 if private:
-                    os.fchmod(file.fileno(), 0o600)
+                    os.chmod(path, 0o600)
                 view, written = memoryview(data), 0
                 while written < len(data):
                     written += file.write(view[written:])
                 if sync:
-                    os.fsync(file.fileno())
+                    system.sync_file(file.fileno())
         except OSError as error:
             raise storage_error("write", path, error) from error
 
@@ -255,7 +250,7 @@ class OsDisk:
 
     def rename(self, old: str, new: str) -> None:
         try:
-            os.rename(old, new)
+            system.rename(old, new)
         except OSError as error:
             raise storage_error("rename", old, error) from error
 
@@ -277,26 +272,22 @@ class OsDisk:
 
     def sync(self, path: str) -> None:
         try:
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                os.fsync(fd)
-            finally:
-                os.close(fd)
+            system.sync_path(path)
         except OSError as error:
             raise storage_error("sync", path, error) from error
 
     def usage(self, path: str) -> DiskUsage:
         try:
-            found = os.statvfs(path)
+            total, _, usable = shutil.disk_usage(path)
         except OSError as error:
             raise storage_error("read", path, error) from error
-        return DiskUsage(found.f_frsize * found.f_blocks, found.f_frsize * found.f_bavail)
+        return DiskUsage(total, usable)
 
     def lock(self, path: str) -> Lock | None:
         fd = -1
         try:
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fd = system.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+            system.lock(fd)
         except OSError as error:
             if fd < 0:
                 raise storage_error("open", path, error) from error
@@ -310,15 +301,13 @@ class OsDisk:
         if path in self._held:
             return False  # and it must not be opened: closing any descriptor of a file releases the process's locks on it
         try:
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            fd = system.open(path, os.O_RDONLY, 0)
         except FileNotFoundError:
             return False
         except OSError as error:
             raise storage_error("open", path, error) from error
         try:
-            wanted = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-            held: int = _FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_GETLK, wanted))[0]
-            return held != fcntl.F_UNLCK
+            return system.is_locked(fd)
         except OSError as error:
             raise storage_error("ask for the lock of", path, error) from error
         finally:

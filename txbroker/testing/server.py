@@ -22,7 +22,7 @@ from txbroker.broker.environment import Environment
 from txbroker.broker.service import Broker
 from txbroker.errors import StartError
 from txbroker.log_output import TEXT, parse_levels, write_log
-from txbroker.startup import Startup, read_startup
+from txbroker.startup import Startup, choose_platform, read_startup
 from txbroker.tap import BrokerService, log_twisted, monotonic_reactor
 from txbroker.testing.control_port import open_control
 from txbroker.testing.fault_ports import FaultPorts
@@ -44,6 +44,7 @@ def main() -> int:
     try:
         startup = read_startup([], arguments.override)
         _refuse_unknown(startup)
+        choose_platform(startup.config)
     except StartError as error:
         for problem in str(error).split("\n"):
             _refuse(problem.removeprefix("--override: "))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import ssl
-from contextlib import ExitStack
 
+from txbroker.platform import system
 from txbroker.regular_files import read_regular
 
 STORE_BYTES_MAX = 16 << 20
@@ -27,11 +27,6 @@ def stamp(path: str) -> tuple[int, int, int] | None:
 
 def load_key(context: ssl.SSLContext, pem: str, password: str | None) -> None:
     """Load a private key and its certificates. ssl takes them from files only: this one is in memory. OSError, ValueError."""
-    with ExitStack() as opened:
-        fd = os.memfd_create("key", os.MFD_CLOEXEC)
-        opened.callback(os.close, fd)
-        data = pem.encode()
-        while data:
-            data = data[os.write(fd, data) :]
+    with system.secret_file(pem.encode()) as path:
         # The function is called only for an encrypted key; without it OpenSSL would ask at the terminal.
-        context.load_cert_chain(f"/proc/self/fd/{fd}", password=lambda: password or "")
+        context.load_cert_chain(path, password=lambda: password or "")

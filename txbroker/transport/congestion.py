@@ -12,6 +12,8 @@ from __future__ import annotations
 import contextlib
 import socket
 
+from txbroker.platform import system
+
 _PACED = {b"bbr"}
 
 # In every Linux kernel, and allowed to every process.
@@ -22,17 +24,20 @@ _NAME_BYTES_MAX = 16
 
 def avoid_pacing(listening: socket.socket) -> bytes | None:
     """Let accepted connections begin without pacing. Returns the system's algorithm if it has one that paces, for `set_algorithm`."""
+    if system.TCP_CONGESTION is None:
+        return None
     try:
-        name = listening.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, _NAME_BYTES_MAX).rstrip(b"\0")
+        name = listening.getsockopt(socket.IPPROTO_TCP, system.TCP_CONGESTION, _NAME_BYTES_MAX).rstrip(b"\0")
         if name not in _PACED:
             return None
-        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, _NOT_PACED)
+        listening.setsockopt(socket.IPPROTO_TCP, system.TCP_CONGESTION, _NOT_PACED)
     except OSError:
         return None  # a system without this option
     return name
 
 
 def set_algorithm(connected: socket.socket, name: bytes) -> None:
-    """Give a connection from another machine the system's algorithm."""
+    """Give a connection from another machine the system's algorithm, which `avoid_pacing` has returned."""
+    assert system.TCP_CONGESTION is not None
     with contextlib.suppress(OSError):  # it is closed already
-        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name)
+        connected.setsockopt(socket.IPPROTO_TCP, system.TCP_CONGESTION, name)

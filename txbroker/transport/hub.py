@@ -11,6 +11,7 @@ from twisted.internet.defer import Deferred, succeed
 
 from txbroker.action_queue import ActionQueue
 from txbroker.api.request_context import Session
+from txbroker.platform import system
 from txbroker.transport.before_login import Logins
 from txbroker.transport.handshakes import Handshakes
 from txbroker.transport.limits import Limits
@@ -72,7 +73,7 @@ class Hub:
         self.actions = actions
         self.limits = limits
         self.run_in_worker = run_in_worker
-        self.poller = Poller(reactor, self._begin_turn, self._end_turn)
+        self.poller = _poller_of(reactor, self._begin_turn, self._end_turn)
         self.buffers = ReceiveBuffers(limits.queued_request_bytes_max)
         self.quotas = ConnectionQuotas(limits, Descriptors(limits.descriptors_max).room)
         self.throttled = ThrottledConnections(reactor)
@@ -188,3 +189,14 @@ class Hub:
                 member.reap()
         self.quotas.check_room()
         self.quotas.report(log)
+
+
+def _poller_of(reactor: Any, begin_turn: Callable[[], None], end_turn: Callable[[], None]) -> Poller:
+    """The poller for this system."""
+    if system.waits_with_epoll:
+        from txbroker.transport.epoll_poller import EpollPoller
+
+        return EpollPoller(reactor, begin_turn, end_turn)
+    from txbroker.transport.reactor_poller import ReactorPoller
+
+    return ReactorPoller(reactor, begin_turn, end_turn)

@@ -17,7 +17,7 @@ from txbroker.transport.hub import Hub
 from txbroker.transport.interfaces import FrameProtocol, ListenerTls
 from txbroker.transport.quotas import ConnectionQuotas
 from txbroker.transport.server import ServerTransport, plain_host, session_of
-from txbroker.transport.stream import PlainStream, Stream
+from txbroker.transport.stream import Stream, stream_of
 
 # Connections that are accepted before the reactor serves others.
 ACCEPTS_PER_TURN = 100
@@ -72,7 +72,7 @@ class Listener(tcp.Port):
     ) -> None:  # fmt: skip
         self.hub = hub
         self.name = name
-        self.stream: Callable[[socket.socket], Stream] = PlainStream
+        self.stream: Callable[[socket.socket], Stream] = stream_of
         """Makes the stream of an accepted socket, if it has no TLS."""
         self._build = build
         self._tls = tls

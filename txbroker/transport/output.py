@@ -1,19 +1,18 @@
 """The output of one connection: bytes, which are joined if they are small, and file regions, which are sent with sendfile.
 
 The reactor must not wait for the disk when a region is not in the page cache: before each slice is sent, a few bytes of it are read with
-RWF_NOWAIT, and a cold slice is first read by a worker.
+RWF_NOWAIT, and a cold slice is first read by a worker. A system without RWF_NOWAIT waits.
 """
 
 from __future__ import annotations
 
 import errno
-import os
-import socket
 from collections import deque
 from collections.abc import Callable, Iterable
 
 from txbroker.api.encoded.response_frame import Part
 from txbroker.log.region import Region
+from txbroker.platform import system
 from txbroker.transport.interfaces import Buffer
 from txbroker.transport.limits import KIB, MIB
 from txbroker.transport.stream import Stream
@@ -69,8 +68,8 @@ class RegionSend:
         def read() -> None:
             # The region keeps the file open until this is done.
             fd = region.file.fileno()
-            os.posix_fadvise(fd, start, ahead, os.POSIX_FADV_WILLNEED)
-            os.pread(fd, end - start, start)
+            system.read_ahead(fd, start, ahead)
+            system.pread(fd, end - start, start)
 
         return read
 
@@ -141,7 +140,7 @@ class SendQueue:
                     elif head.position < head.warm_until:
                         return False  # the stream is full; another call would only return an error
                 else:
-                    count = stream.send(head, socket.MSG_MORE if len(chunks) > 1 else 0)
+                    count = stream.send(head, system.MSG_MORE if len(chunks) > 1 else 0)
                     self.size -= count
                     if count == len(head):
                         chunks.popleft()
@@ -178,7 +177,7 @@ def _read_small(region: Region) -> Buffer | None:
         return b""
     data = bytearray(length)
     try:
-        count = os.preadv(region.file.fileno(), [data], region.position, os.RWF_NOWAIT)
+        count = system.preadv(region.file.fileno(), [data], region.position, system.RWF_NOWAIT)
     except OSError:
         return None
     return data if count == length else None
@@ -191,7 +190,7 @@ def _is_cached(fd: int, start: int, end: int) -> bool:
     """Whether this range seems to be in the page cache: its ends are, and some places between."""
     try:
         for position in (*range(start, end - 1, PROBE_STEP), end - 1):
-            os.preadv(fd, _probe, position, os.RWF_NOWAIT)
+            system.preadv(fd, _probe, position, system.RWF_NOWAIT)
     except BlockingIOError:
         return False
     except OSError:

@@ -1,31 +1,18 @@
-"""Polls the sockets of all connections with its own epoll, and calls the connections directly.
-
-A reactor calls each descriptor through its logging context, which costs as much as reading a small request.
-
-With Twisted's epoll reactor the poller waits in the reactor's place: it polls its sockets and the reactor's epoll, as one descriptor, and
-lets the reactor serve its own descriptors when that one is ready. So a request costs one system call for waiting. With any other reactor
-the poller is one of its descriptors, and polls again as long as sockets are ready.
-"""
+"""Serves the sockets of all connections, and calls the connections directly. How it waits for them is in the modules of its two kinds."""
 
 from __future__ import annotations
 
 import logging
-import select
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from twisted.internet.epollreactor import EPollReactor
 from twisted.internet.main import CONNECTION_DONE, CONNECTION_LOST
 from twisted.python.failure import Failure
 
+from txbroker.transport.events import GONE, READ, WRITE
+
 log = logging.getLogger("txbroker.transport")
-
-# Polls before the reactor serves timers, workers and the rest.
-ROUNDS_MAX = 4
-EVENTS_MAX = 256
-
-_READ, _WRITE = select.EPOLLIN, select.EPOLLOUT
-_GONE = select.EPOLLHUP | select.EPOLLERR
 
 
 class Member(Protocol):
@@ -40,76 +27,42 @@ class Member(Protocol):
     def connectionLost(self, reason: Failure) -> None: ...
 
 
-class Poller:
+class Interest(Protocol):
+    """Where descriptors are registered with the events that they wait for; the methods are those of `select.epoll`."""
+
+    @property
+    def closed(self) -> bool: ...
+
+    def register(self, fd: int, eventmask: int) -> None: ...
+
+    def modify(self, fd: int, eventmask: int) -> None: ...
+
+    def unregister(self, fd: int) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Poller(ABC):
     """Serves its members from `start` to `stop`, while `reactor` runs."""
 
-    def __init__(self, reactor: Any, begin_turn: Callable[[], None], end_turn: Callable[[], None]) -> None:
-        """`begin_turn` and `end_turn` are called around each turn, which serves the sockets that one poll has returned."""
+    def __init__(self, reactor: Any, interest: Interest, begin_turn: Callable[[], None], end_turn: Callable[[], None]) -> None:
+        """`begin_turn` and `end_turn` are called around each turn, which serves the sockets that are ready at the same time."""
         self._reactor = reactor
+        self._interest = interest
         self._begin_turn = begin_turn
         self._end_turn = end_turn
-        self._epoll = select.epoll()
         self._members: dict[int, Member] = {}
         self._wanted: dict[int, int] = {}
-        self._reactor_fd = -1  # the reactor's epoll, if the poller waits in the reactor's place
+        self._reactor_fd = -1  # a descriptor of the reactor that is polled with the members'
         self._reactor_ready = False
 
+    @abstractmethod
     def start(self) -> None:
-        """Take the reactor's place in waiting, or let the reactor call `doRead` when a socket is ready."""
-        reactor = self._reactor
-        if isinstance(reactor, EPollReactor) and "doIteration" not in vars(reactor):  # else another poller has its place
-            self._reactor_fd = reactor._poller.fileno()
-            self._epoll.register(self._reactor_fd, _READ)
-            reactor.doIteration = self._iterate  # type: ignore[method-assign]
-        else:
-            reactor.addReader(self)
+        """Begin to serve members."""
 
+    @abstractmethod
     def stop(self) -> None:
         """After the last member has left. Does nothing the second time."""
-        if self._epoll.closed:
-            return
-        if self._reactor_fd < 0:
-            self._reactor.removeReader(self)
-        else:
-            del self._reactor.doIteration
-        self._epoll.close()
-
-    def _iterate(self, timeout_s: float | None) -> None:
-        """Wait for sockets and for the reactor's own descriptors, and serve them (EPollReactor.doIteration)."""
-        served = self._turn(-1 if timeout_s is None else timeout_s)
-        for _ in range(ROUNDS_MAX - 1):
-            if served < 2 or self._reactor_ready or self._epoll.closed:
-                break
-            served = self._turn(0)
-        if self._reactor_ready:
-            self._reactor_ready = False
-            self._reactor.doPoll(0)
-
-    # IReadDescriptor
-
-    def fileno(self) -> int:
-        return self._epoll.fileno()
-
-    def logPrefix(self) -> str:
-        return "connections"
-
-    def connectionLost(self, reason: Failure) -> None:
-        """The reactor is stopping."""
-
-    def doRead(self) -> None:
-        """Serve the sockets that are ready, in at most ROUNDS_MAX turns."""
-        for _ in range(ROUNDS_MAX):
-            # The end of the last member may have stopped the poller.
-            if self._epoll.closed or not self._turn(0):
-                return
-
-    def _turn(self, timeout_s: float) -> int:
-        """Wait until sockets are ready, and serve them; returns how many there were."""
-        events = self._epoll.poll(timeout_s, EVENTS_MAX)
-        if not events:
-            return 0
-        self._serve_turn(events)
-        return len(events)
 
     def _serve_turn(self, events: Sequence[tuple[int, int]]) -> None:
         members = self._members
@@ -121,7 +74,7 @@ class Poller:
                     self._reactor_ready = True
                 continue  # or it was closed while another one was served
             try:
-                why = member.doRead() if event == _READ else self._serve(member, event)
+                why = member.doRead() if event == READ else self._serve(member, event)
             except Exception as error:
                 log.exception("internal error: closing a connection")
                 why = error
@@ -131,11 +84,11 @@ class Poller:
 
     def _serve(self, member: Member, event: int) -> Exception | None:
         """Serve a socket that is not only readable."""
-        if event & _READ:
+        if event & READ:
             why = member.doRead()
-            return member.doWrite() if event & _WRITE and why is None and member.fileno() in self._members else why
-        if event & _GONE:
-            return CONNECTION_DONE if self._wanted.get(member.fileno(), 0) & _READ else CONNECTION_LOST
+            return member.doWrite() if event & WRITE and why is None and member.fileno() in self._members else why
+        if event & GONE:
+            return CONNECTION_DONE if self._wanted.get(member.fileno(), 0) & READ else CONNECTION_LOST
         return member.doWrite()
 
     def _close(self, member: Member, why: Exception) -> None:
@@ -143,7 +96,7 @@ class Poller:
             self.forget(member)
             member.connectionLost(Failure(why))
         except Exception:
-            # The reactor would remove the poller itself, and with it all connections.
+            # The reactor would remove the poller, and with it all connections.
             log.exception("internal error while a connection was closed")
 
     # For members
@@ -156,9 +109,9 @@ class Poller:
         before = self._wanted.get(fd, 0)
         wanted = before
         if read is not None:
-            wanted = wanted | _READ if read else wanted & ~_READ
+            wanted = wanted | READ if read else wanted & ~READ
         if write is not None:
-            wanted = wanted | _WRITE if write else wanted & ~_WRITE
+            wanted = wanted | WRITE if write else wanted & ~WRITE
         if wanted == before:
             return
         if not wanted:
@@ -166,10 +119,10 @@ class Poller:
             return
         self._wanted[fd] = wanted
         if before:
-            self._epoll.modify(fd, wanted)
+            self._interest.modify(fd, wanted)
         else:
             self._members[fd] = member
-            self._epoll.register(fd, wanted)
+            self._interest.register(fd, wanted)
 
     def read_again(self, member: Member) -> None:
         """Call `doRead` soon, as if the socket could be read, if the member then still wants to read: received bytes are kept where the
@@ -177,12 +130,12 @@ class Poller:
         self._reactor.callLater(0, self._read_kept, member, member.fileno())
 
     def _read_kept(self, member: Member, fd: int) -> None:
-        if self._members.get(fd) is member and self._wanted[fd] & _READ:
-            self._serve_turn([(fd, _READ)])
+        if self._members.get(fd) is member and self._wanted[fd] & READ:
+            self._serve_turn([(fd, READ)])
 
     def forget(self, member: Member) -> None:
         """Do not call the member any more."""
         fd = member.fileno()
         if self._wanted.pop(fd, 0):
             del self._members[fd]
-            self._epoll.unregister(fd)
+            self._interest.unregister(fd)

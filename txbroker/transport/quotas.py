@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import logging
 import os
-import resource
 import sys
 from collections import Counter
 from collections.abc import Callable
 
 from txbroker.client_quotas.connection_rates import ConnectionRates
 from txbroker.names import amount
+from txbroker.platform import system
 from txbroker.transport.limits import Limits
 
 # Reserved for segments and indexes: this part of all descriptors of the process (RLIMIT_NOFILE), but at least RESERVED_MIN, or half of
@@ -24,16 +24,16 @@ class Descriptors:
     """Computes how many descriptors are left for connections."""
 
     def __init__(self, limit: int | None = None) -> None:
-        """`limit`: of all descriptors of the process; None for RLIMIT_NOFILE."""
+        """`limit`: of all descriptors of the process; None for that of the system (RLIMIT_NOFILE)."""
         if limit is None:
-            limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+            limit = system.file_limit()
         reserved = max(limit // RESERVED_PART, min(RESERVED_MIN, limit // 2))
-        self._end = sys.maxsize if limit == resource.RLIM_INFINITY else limit - reserved
+        self._end = limit if limit == sys.maxsize else limit - reserved
 
     def room(self) -> int:
         """How many more may be opened now: those above the lowest free descriptor count as free."""
         try:
-            lowest_free = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+            lowest_free = os.open(os.devnull, os.O_RDONLY)
         except OSError:
             return 0
         os.close(lowest_free)

@@ -6,10 +6,10 @@ pooled between frames, and returned to the system when they have not been used f
 
 from __future__ import annotations
 
-import mmap
 from collections import deque
 from typing import Protocol
 
+from txbroker.platform import system
 from txbroker.transport.limits import KIB, MIB
 
 # The limit of one read, and so of the work for one connection before others are served.
@@ -29,7 +29,7 @@ class OwnedBuffer:
     __slots__ = ("_map", "capacity", "filled", "need", "view")
 
     def __init__(self, capacity: int) -> None:
-        self._map = _anonymous(capacity)
+        self._map = system.anonymous_memory(capacity)
         self.capacity = capacity
         self.view = memoryview(self._map)
         self.filled = 0
@@ -44,15 +44,11 @@ class OwnedBuffer:
         except (BufferError, ValueError, SystemError):
             # There is a view of an earlier frame (BufferError), or the platform cannot resize: take new memory.
             # The old memory is freed with its last view.
-            grown = _anonymous(capacity)
+            grown = system.anonymous_memory(capacity)
             view = memoryview(grown)
             view[: self.filled] = memoryview(self._map)[: self.filled]
             self._map, self.view = grown, view
         self.capacity = capacity
-
-
-def _anonymous(size: int) -> mmap.mmap:
-    return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 
 
 class Waiter(Protocol):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import socket
 from functools import partial
-from select import EPOLLIN, EPOLLOUT
 from typing import Any, cast
 
 from twisted.internet.error import ConnectionAborted
@@ -14,6 +13,7 @@ from twisted.python.failure import Failure
 
 from txbroker.api.request_context import Session
 from txbroker.transport.before_login import PARTS_MAX, Login
+from txbroker.transport.events import READ, WRITE
 from txbroker.transport.hub import Hub
 from txbroker.transport.inbox import SIZE, Inbox
 from txbroker.transport.interfaces import FRAME_BYTES_MIN, FrameProtocol
@@ -111,7 +111,7 @@ class ServerTransport:
 
     def doWrite(self) -> Exception | None:
         hub = self._hub
-        if self._stream.wants & EPOLLOUT:
+        if self._stream.wants & WRITE:
             try:
                 self._stream.send(b"")
             except BlockingIOError:
@@ -123,7 +123,7 @@ class ServerTransport:
             why = self._advance() if self._blocked or self.protocol.output_bytes else self._send_queue()
         finally:
             hub.serving = self._dirty = False
-        if why is None and not self._queue.size and not self._stream.wants & EPOLLOUT:
+        if why is None and not self._queue.size and not self._stream.wants & WRITE:
             self._watch(write=False)
             if self.disconnecting:
                 return CONNECTION_DONE
@@ -167,9 +167,9 @@ class ServerTransport:
     def _follow_stream(self) -> None:
         """Do what the stream wants for itself."""
         wants = self._stream.wants
-        if wants & EPOLLOUT:
+        if wants & WRITE:
             self._watch(write=True)
-        if wants & EPOLLIN and not (self._blocked or self._inbox.starved or self.disconnecting):
+        if wants & READ and not (self._blocked or self._inbox.starved or self.disconnecting):
             self._hub.poller.read_again(self)
 
     def loseConnection(self) -> None:
@@ -300,7 +300,7 @@ class ServerTransport:
                 except OSError:
                     return CONNECTION_LOST
                 if count == size:
-                    if self._stream.wants & EPOLLOUT:
+                    if self._stream.wants & WRITE:
                         self._watch(write=True)
                     return None
                 parts, size = [memoryview(joined)[count:]], size - count
@@ -327,7 +327,7 @@ class ServerTransport:
             self.active = self._hub.tick
         if queue.cold is not None:
             self._warm(queue.cold)
-        elif queue.size or self.disconnecting or self._stream.wants & EPOLLOUT:
+        elif queue.size or self.disconnecting or self._stream.wants & WRITE:
             self._watch(write=True)
         if queue.size > self._output_bytes_max:
             self._block()

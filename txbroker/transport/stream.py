@@ -8,20 +8,23 @@ from __future__ import annotations
 
 import os
 import socket
-import struct
 from typing import Protocol
 
+from txbroker.platform import system
 from txbroker.transport.interfaces import Buffer
 
-_RESET = struct.pack("ii", 1, 0)  # SO_LINGER without time
+# At most this much of a region is read at once to be sent.
+COPIED_MAX = 256 * 1024
+
+_copied = memoryview(bytearray(COPIED_MAX))  # used only within a call
 
 
 class Stream(Protocol):
     """What a connection needs. Counts are of the bytes of the connection, not of what encryption makes of them. None of it blocks."""
 
     wants: int
-    """What is to be done though no event of the socket asks for it, after each of the calls below: 0 for nothing. EPOLLOUT: `send(b"")`
-    once the socket takes bytes. EPOLLIN: `read_into` again, as soon as the connection can handle more."""
+    """What is to be done though no event of the socket asks for it, after each of the calls below: 0 for nothing. WRITE: `send(b"")`
+    once the socket takes bytes. READ: `read_into` again, as soon as the connection can handle more."""
 
     def fileno(self) -> int:
         """Of the socket, to be polled; -1 once it is closed."""
@@ -62,9 +65,38 @@ class PlainStream:
     def close(self, *, reset: bool) -> None:
         try:
             if reset:
-                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, system.LINGER_RESET)
             else:
                 self._socket.shutdown(socket.SHUT_RDWR)
         except OSError:
             pass  # the peer has closed it
         self._socket.close()
+
+
+class CopyingStream(PlainStream):
+    """A TCP socket of a system without sendfile: regions are read and sent."""
+
+    __slots__ = ()
+
+    def send_region(self, file_fd: int, position: int, count: int) -> int:
+        """See `Stream`."""
+        sent = 0
+        while sent < count:
+            read = system.preadv(file_fd, [_copied[: min(count - sent, COPIED_MAX)]], position + sent)
+            if not read:
+                break
+            try:
+                taken = self.send(_copied[:read])
+            except BlockingIOError:
+                if not sent:
+                    raise
+                break
+            sent += taken
+            if taken < read:
+                break
+        return sent
+
+
+def stream_of(sock: socket.socket) -> Stream:
+    """The stream of a connection without TLS."""
+    return PlainStream(sock) if system.sends_files else CopyingStream(sock)

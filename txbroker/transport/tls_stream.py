@@ -6,14 +6,14 @@ Bytes that wait in these buffers are announced by `wants` (`transport/stream.py`
 
 from __future__ import annotations
 
-import os
 import socket
 import ssl
 from collections.abc import Callable
 from contextlib import suppress
-from select import EPOLLIN, EPOLLOUT
 from typing import NamedTuple
 
+from txbroker.platform import system
+from txbroker.transport.events import READ, WRITE
 from txbroker.transport.interfaces import Buffer
 from txbroker.transport.stream import PlainStream
 
@@ -59,7 +59,7 @@ class TlsStream:
         self._tls, self._incoming, self._outgoing = channel
         self._unsent = memoryview(unsent)
         self._ended = False  # close_notify was received
-        self.wants = (EPOLLIN if self._incoming.pending else 0) | (EPOLLOUT if unsent else 0)
+        self.wants = (READ if self._incoming.pending else 0) | (WRITE if unsent else 0)
 
     def fileno(self) -> int:
         return self._socket.fileno()
@@ -75,7 +75,7 @@ class TlsStream:
             size = min(max(room + room // 32 + _ADDED, RECEIVED_MIN), UNSENT_MAX)
             count = self._socket.recv_into(_received, size)
             if not count:
-                self.wants &= ~EPOLLIN
+                self.wants &= ~READ
                 return 0  # without close_notify, as many clients end: not an error
             incoming.write(_received[:count])
         got = 0
@@ -94,9 +94,9 @@ class TlsStream:
             if self._outgoing.pending:
                 self._answer()
         if self._ended or incoming.pending or tls.pending():
-            self.wants |= EPOLLIN
+            self.wants |= READ
         else:
-            self.wants &= ~EPOLLIN
+            self.wants &= ~READ
         if not got and not self._ended:
             raise BlockingIOError
         return got
@@ -128,10 +128,10 @@ class TlsStream:
                 raise BlockingIOError
         sent = 0
         while sent < count:
-            read = os.preadv(file_fd, [_region[: min(count - sent, UNSENT_MAX)]], position + sent)
+            read = system.preadv(file_fd, [_region[: min(count - sent, UNSENT_MAX)]], position + sent)
             if not read:
                 break
-            sent += self._encrypt(_region[:read], socket.MSG_MORE if sent + read < count else 0)
+            sent += self._encrypt(_region[:read], system.MSG_MORE if sent + read < count else 0)
             if self._unsent:
                 break
         return sent
@@ -151,7 +151,7 @@ class TlsStream:
             sent = 0
         if sent < len(encrypted):
             self._unsent = memoryview(encrypted)[sent:]
-            self.wants |= EPOLLOUT
+            self.wants |= WRITE
         return count
 
     def _flush(self, flags: int) -> None:
@@ -160,9 +160,9 @@ class TlsStream:
             while self._unsent:
                 self._unsent = self._unsent[self._socket.send(self._unsent, flags) :]
         except BlockingIOError:
-            self.wants |= EPOLLOUT
+            self.wants |= WRITE
             return
-        self.wants &= ~EPOLLOUT
+        self.wants &= ~WRITE
 
     def close(self, *, reset: bool) -> None:
         """See `Stream`."""

@@ -19,6 +19,7 @@ from txbroker.cli.cluster.local_cluster import LocalCluster, Plan
 from txbroker.cli.cluster.status_table import changes, table_lines
 from txbroker.cli.tables import terminal_width
 from txbroker.console.failures import DONE, BadUsage, CommandFailed
+from txbroker.platform import system
 
 DESCRIPTION = """\
 Run a cluster on this machine, for development and tests: ZooKeeper and several brokers, each a process with its own directory. On a
@@ -87,7 +88,7 @@ def _signals(stop: Event, hurry: Event) -> Iterator[None]:
             hurry.set()
         stop.set()
 
-    before = {each: signal.signal(each, end) for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    before = {each: signal.signal(each, end) for each in system.ending_signals}
     try:
         yield
     finally:

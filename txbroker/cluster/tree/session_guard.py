@@ -21,13 +21,15 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Any
 
+from txbroker.platform import system
+
 LINE_BYTES_MAX = 1 << 16
 
 
 def main() -> None:
     """Wait for the broker's end, then end its session."""
     # A signal to the whole group, as Ctrl-C sends it, is for the broker.
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in system.ending_signals:
         signal.signal(number, signal.SIG_IGN)
     session = _last_session(0)
     if session is not None:

@@ -19,6 +19,7 @@ from typing import IO
 
 from txbroker.log.cleaner.cleaning_job import Event, Failed, FailureKind, job_from_json, producers_from_json, to_json
 from txbroker.log.os_disk import OsDisk
+from txbroker.platform import AUTO, system, use
 
 NICENESS = 5  # the broker has priority
 
@@ -70,9 +71,10 @@ def _run(lines: Sequence[str], input_: _Input, report: IO[bytes]) -> None:
 
 def main() -> None:
     """Carry out one job after the other."""
+    use(sys.argv[1] if len(sys.argv) > 1 else AUTO)
     for ignored in (signal.SIGINT, signal.SIGTERM):
         signal.signal(ignored, signal.SIG_IGN)  # the broker handles them; this process ends with it
-    os.nice(NICENESS)
+    system.lower_priority(NICENESS)
     report = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # nothing else may be written between the events
     input_ = _Input(sys.stdin.buffer)
