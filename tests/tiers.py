@@ -53,6 +53,7 @@ SHORT = {
     "metrics/test_endpoint.py": "the metrics port",
     "metrics/test_groups.py::test_offsets_and_lag": "metrics of groups",
     "metrics/test_names.py::test_every_family_is_contiguous_with_one_header": "the format of the metrics",
+    "platform/test_removed_names.py::test_it_serves_clients[windows]": "a broker without the functions of Linux and POSIX",
     "service/test_processes.py::test_one_metrics_port_for_all": "several processes of a broker",
     "service/test_notify.py::test_ready_and_stopping_are_notified[path-run]": "systemd",
     "service/test_notify.py::test_the_status_has_the_number_of_loaded_logs[path]": "systemd, during a start",
