@@ -22,7 +22,7 @@ LINUX = {
 PREFIXES = {os: ("RWF_", "POSIX_FADV_", "MFD_", "SPLICE_", "EFD_", "SCHED_"), select: ("EPOLL",)}
 POSIX = {
     os: ("pread", "pwrite", "statvfs", "fstatvfs", "fork", "forkpty", "nice", "fchmod", "fchown", "getuid", "geteuid", "getgid", "getegid",
-         "O_CLOEXEC", "O_DIRECTORY", "O_NOFOLLOW", "O_NONBLOCK", "O_NOCTTY"),
+         "O_CLOEXEC", "O_DIRECTORY", "O_NOFOLLOW", "O_NOCTTY"),
     select: ("poll",),
     socket: ("AF_UNIX", "socketpair"),
     signal: ("SIGHUP", "SIGQUIT"),
