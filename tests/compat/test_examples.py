@@ -18,6 +18,7 @@ PASSED = {
     "java": r"\[ +1 tests successful +\]",
     "go": r"^--- PASS: TestAnOrderIsStoredOnceAlthoughTheFirstRequestIsRefused",
     "node": r"^# pass 1$",
+    "rust": r"test result: ok\. 1 passed",
 }
 BUILD_S = 500  # what an example may take to download and build its client
 
