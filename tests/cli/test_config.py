@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from tests.support.cache import CHECKOUT
+from tests.support.certificates import Authority
 from tests.support.examples import quarter
 from txbroker.cli.main import main
 from txbroker.cluster.tree.sqlite import check_format
@@ -214,6 +215,71 @@ def test_problems_of_log_directories_prevent_a_start(problem: tuple[str, dict[st
     started = subprocess.run([sys.executable, "-m", "txbroker", "run", *overrides], capture_output=True, text=True, cwd=tmp_path,
                              env={**os.environ, "PYTHONPATH": str(CHECKOUT)}, check=False)  # fmt: skip
     assert started.returncode == 1 and "Traceback" not in started.stderr
+
+
+ZOOKEEPER = ["zookeeper.connect=127.0.0.1:1"]  # no server is there
+# What is wrong, and a part of the error. {tmp}: the directory of the test.
+SECURED: dict[str, tuple[list[str], str]] = {
+    "no key store": (["ssl.keystore.location=/nonexist.pem"], "ssl.keystore.location is /nonexist.pem, which cannot be read"),
+    "a pipe": (["ssl.keystore.location={tmp}/pipe"], "which cannot be read: it is not a regular file"),
+    "no users": (["txbroker.scram.users.file=/nonexist"], "txbroker.scram.users.file is /nonexist: the file does not exist"),
+    "bad users": (["txbroker.scram.users.file={tmp}/pipe"], "it is not a regular file, but a pipe or a device"),
+    "a password for PEM": (["listener.name.ssl.ssl.keystore.password=x"], "listener.name.ssl.ssl.keystore.password is not used"),
+    "a key beside a file": (["listener.name.ssl.ssl.keystore.key=x"], "listener.name.ssl.ssl.keystore.key and ssl.keystore.location"),
+    "no trust store": (["listener.name.ssl.ssl.truststore.location="], "ssl.client.auth is required, so ssl.truststore.location"),
+    "rules": (["ssl.principal.mapping.rules=CN"], "ssl.principal.mapping.rules is not valid"),
+    "two of them": (["ssl.keystore.location=/a", "txbroker.scram.users.file=/b"], "ssl.keystore.location is /a, which cannot be read"),
+    "audit": (["txbroker.audit.file=/nonexist/audit"], "txbroker.audit.file is /nonexist/audit: cannot"),
+    "stores of ZooKeeper": ([*ZOOKEEPER, "zookeeper.ssl.client.enable=true", "zookeeper.ssl.truststore.location=/no.pem"],
+                            "zookeeper.ssl.truststore.location is /no.pem, which cannot be read"),
+    "a login for ZooKeeper": ([*ZOOKEEPER, "txbroker.zookeeper.jaas.file=/nonexist"],
+                              "txbroker.zookeeper.jaas.file is /nonexist, which cannot be read"),
+}  # fmt: skip
+
+
+def secured(where: Path, more: list[str]) -> list[str]:
+    """The flags of a broker with mutual TLS."""
+    authority = Authority(where)
+    os.mkfifo(where / "pipe")
+    settings = ["listeners=SSL://127.0.0.1:0", "security.inter.broker.protocol=SSL", f"log.dirs={where}/data", "ssl.keystore.type=PEM",
+                f"ssl.keystore.location={authority.issue('own').pem()}", "ssl.truststore.type=PEM",
+                f"ssl.truststore.location={authority.pem()}", "ssl.client.auth=required"]  # fmt: skip
+    return [f"--override={setting.format(tmp=where)}" for setting in (*settings, *more)]
+
+
+@pytest.mark.parametrize("what", SECURED)
+def test_a_check_reports_what_a_start_would_not_read(what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    more, sentence = SECURED[what]
+    overrides = secured(tmp_path, more)
+    before = sorted(tmp_path.rglob("*"))
+    assert main(["config", "--check", *overrides]) == 1
+    ended = capsys.readouterr()
+    assert ended.out == "" and sentence in ended.err
+    assert sorted(tmp_path.rglob("*")) == before, "no file is changed"
+
+
+def test_a_check_accepts_what_a_start_reads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "users").write_text("")
+    more = [f"txbroker.scram.users.file={tmp_path}/users", f"txbroker.audit.file={tmp_path}/audit"]
+    before = sorted(tmp_path.rglob("*"))
+    assert main(["config", "--check", *secured(tmp_path, more)]) == 0
+    assert "A broker would start with this configuration" in capsys.readouterr().out
+    made = {tmp_path / "pipe", tmp_path / "own.pem", tmp_path / "authority.pem"}
+    assert set(tmp_path.rglob("*")) - set(before) == made, "the check writes no file"
+
+
+@pytest.mark.process
+@pytest.mark.extended
+@pytest.mark.parametrize("what", SECURED)
+def test_a_start_has_the_errors_of_a_check(what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    overrides = secured(tmp_path, SECURED[what][0])
+    assert main(["config", "--check", *overrides]) == 1
+    errors = [line.removeprefix("txbroker config: ") for line in capsys.readouterr().err.splitlines()]
+    started = subprocess.run([sys.executable, "-m", "txbroker", "run", *overrides], capture_output=True, text=True, cwd=tmp_path,
+                             env={**os.environ, "PYTHONPATH": str(CHECKOUT)}, check=False)  # fmt: skip
+    refused = [line.removeprefix("txbroker: ") for line in started.stderr.splitlines() if line.startswith("txbroker: ")]
+    assert started.returncode == 1 and len(refused) == 1
+    assert refused[0] in errors
 
 
 def test_an_unusable_directory_is_a_warning_when_others_are_usable(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -29,7 +29,7 @@ from txbroker.broker.membership import Membership
 from txbroker.broker.sasl_listeners import SaslListeners
 from txbroker.broker.status import Phase, Status
 from txbroker.broker.stored_keys import refuse_stored_sasl
-from txbroker.broker.tls_listeners import TlsListeners
+from txbroker.broker.tls_listeners import UNLESS_STORED, TlsListeners
 from txbroker.broker.token_service import TokenService
 from txbroker.broker.users_file import UsersFile
 from txbroker.client_quotas.quotas import ClientQuotas
@@ -192,7 +192,7 @@ class Broker:
         users.start()
         if is_clustered(config):
             for problem in listening.tls.problems:
-                log.warning("the broker cannot start, unless its configuration in the metadata has another store: %s", problem)
+                log.warning("%s%s", UNLESS_STORED, problem)
         tree = await self._interruptible(open_tree(environment, config, directories))
         self._on_stop("metadata tree", tree.close)
         identity = await identify(environment, config, tree, directories, stored, self._cluster_id)

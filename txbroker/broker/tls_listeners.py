@@ -7,7 +7,7 @@ certificate, and the log has an error for each such attempt.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -28,6 +28,8 @@ log = logging.getLogger("txbroker.tls")
 
 CLIENT_AUTH_KEY = "ssl.client.auth"
 _ONLY_OF_FILES = (RULES_KEY,)  # keys that the metadata cannot have
+
+UNLESS_STORED = "the broker cannot start, unless its configuration in the metadata has another store: "
 
 # How often the files are compared with those that were loaded.
 CHECK_S = 10.0
@@ -76,14 +78,18 @@ class TlsListeners:
         Nothing is compared with the stores of the configuration file, which may be older than those of the metadata: no connection
         uses them. They are not used instead of those of the metadata either: they may trust other clients.
         """
+        for problem in self.problems_now(broker_id):
+            raise StartError(problem)
+
+    def problems_now(self, broker_id: int) -> Iterator[str]:
+        """Open it; why each listener cannot be used that cannot."""
         for name, listener in self._listeners.items():
             try:
                 tls = self.by_name.get(name)
                 if tls is None or _settings(self._config, listener) != tls.loaded.settings:
                     self.by_name[name] = self._open(listener)
             except TlsProblem as problem:
-                advice = stored_keys(self._config, listener_prefix(name), "ssl.", broker_id)
-                raise StartError(self._shown(listener, problem) + advice) from None
+                yield self._shown(listener, problem) + stored_keys(self._config, listener_prefix(name), "ssl.", broker_id)
 
     def client_context(self) -> Callable[[], Any] | None:
         """Returns the context of new connections to other brokers; None if these have no TLS."""

@@ -36,7 +36,13 @@ class UsersFile:
         self._stopped = False
 
     def start(self) -> None:
-        """Read it; StartError."""
+        """Read it, now and when it changes; StartError."""
+        if self._path is not None:
+            self.read()
+            self._wait()
+
+    def read(self) -> None:
+        """Read it now, if there is one; StartError."""
         if self._path is None:
             return
         try:
@@ -45,7 +51,6 @@ class UsersFile:
         except (StorageError, InvalidUsers) as error:
             raise StartError(f"{self._place}{KEY} is {self._path}: {error}") from error
         self._use(data, users)
-        self._wait()
 
     def stop(self) -> None:
         """Read it no more."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import os.path
+import os
+import socket
+import time
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from txbroker.cli.run import add_configuration, process_count
 from txbroker.cli.tables import table, terminal_width
@@ -18,16 +20,28 @@ from txbroker.console.failures import DONE, FAILED, BadUsage, warn
 from txbroker.errors import ConfigError, StartError
 from txbroker.names import amount
 
+if TYPE_CHECKING:
+    from txbroker.logtools.stored_configs import StoredConfigs
+
 DESCRIPTION = """\
 Print the configuration with which `txbroker run` would start with the same flags, and the origin of each value: a default, a line of a
 file, an environment variable, --override, or a dynamic configuration that is stored in the metadata. Secrets are hidden. --check reports
-all errors and warnings, also those of the log directories; it does not check ports and locks that another process holds.
+all errors and warnings, also those of the log directories, certificates and other files; it does not check ports, locks that another
+process holds, and ZooKeeper.
 
   txbroker config --print --config server.properties --override log.dirs=./data
   txbroker config --check --config server.properties && txbroker run --config server.properties
   txbroker config --check --config server.properties --processes auto
 
 """
+
+
+class Checked(NamedTuple):
+    """Sentences, and the dynamic configurations that were found; None: not readable."""
+
+    errors: list[str]
+    warnings: list[str]
+    stored: StoredConfigs | None = None
 
 
 def add_parser(subparsers: Any) -> None:
@@ -55,11 +69,13 @@ def run(arguments: argparse.Namespace) -> int:
         startup = read_startup(arguments.config, arguments.override, environment=arguments.env)
     except InvalidConfig as error:
         place = error.valid.static.place(LOG_DIRECTORY_KEYS)
-        errors, warnings = _check_data(error.valid, arguments.processes) if place else ([], [])
+        errors, warnings, _ = _check_data(error.valid, arguments.processes) if place else Checked([], [])
         return _report(arguments, [*error.problems, *errors], [*error.valid.static.warnings, *warnings], None)
     except StartError as error:
         return _report(arguments, [str(error)], [], None)
-    errors, warnings = _check_data(startup.config, arguments.processes)
+    errors, warnings, stored = _check_data(startup.config, arguments.processes)
+    started = _check_start(startup.config, arguments.processes, stored)
+    errors, warnings = [*errors, *started.errors], [*warnings, *started.warnings]
     if arguments.processes is not None:
         errors += _check_processes(startup.config, arguments.processes)
     printed = rows(startup.config, everything=arguments.all) if arguments.prints else None
@@ -94,7 +110,7 @@ def _check_processes(config: BrokerConfig, processes: int) -> list[str]:
     return []
 
 
-def _check_data(config: BrokerConfig, processes: int | None) -> tuple[list[str], list[str]]:
+def _check_data(config: BrokerConfig, processes: int | None) -> Checked:
     """Errors and warnings about log.dirs; applies the dynamic configurations in the metadata there."""
     from txbroker.cli.directory_checks import check_directories
     from txbroker.log.os_disk import OsDisk
@@ -102,8 +118,9 @@ def _check_data(config: BrokerConfig, processes: int | None) -> tuple[list[str],
 
     directories = [os.path.abspath(path) for path in config.list("log.dirs") if path]
     if not directories:
-        return [], []
+        return Checked([], [])
     errors, warnings = check_directories(directories, config, processes)
+    stored = None
     try:
         stored = broker_configs(OsDisk(), directories, config.int("broker.id"))
     except NotReadable as error:
@@ -111,7 +128,35 @@ def _check_data(config: BrokerConfig, processes: int | None) -> tuple[list[str],
     else:
         config.set_dynamic(stored.broker, stored.default)
     place = config.static.place(LOG_DIRECTORY_KEYS)
-    return [place + error for error in errors], [place + warning for warning in warnings]
+    return Checked([place + error for error in errors], [place + warning for warning in warnings], stored)
+
+
+def _check_start(config: BrokerConfig, processes: int | None, stored: StoredConfigs | None) -> Checked:
+    """Errors and warnings about what a start reads, but for log.dirs. `stored`: None if it cannot be read."""
+    from random import Random
+
+    from twisted.internet.defer import maybeDeferred
+    from twisted.internet.task import Clock
+
+    from txbroker.broker.environment import Environment
+    from txbroker.broker.identity import uses_zookeeper
+    from txbroker.broker.start_checks import start_problems
+    from txbroker.cli.directory_checks import audit_problem
+    from txbroker.cluster.tree.sqlite import open_sqlite_tree
+    from txbroker.log.os_disk import OsDisk
+
+    # Nothing runs: the clock stands still, and the metadata are not opened.
+    environment = Environment(
+        reactor=Clock(), disk=OsDisk(), in_worker=maybeDeferred, later=lambda delay_ms, work, done=None: None,
+        run_all=lambda jobs, *, at_once=None: None,
+        open_tree=lambda path, on_full, create: open_sqlite_tree(path, worker=maybeDeferred, on_full=on_full, create=create),
+        monotonic_s=time.monotonic, now_ms=lambda: time.time_ns() // 1_000_000, random=Random(0), random_bytes=os.urandom,
+        host_name=socket.getfqdn,
+    )  # fmt: skip
+    knows_stored = stored is not None and not uses_zookeeper(config)
+    errors, warnings = start_problems(config, environment, -1 if stored is None else stored.broker_id, knows_stored=knows_stored)
+    problem = audit_problem(config, processes)
+    return Checked([*errors, *([] if problem is None else [problem])], warnings)
 
 
 def _print_table(printed: Sequence[Row]) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
+from txbroker.broker.audit_log import KEY as AUDIT_KEY
 from txbroker.broker.identity import metadata_file
 from txbroker.broker.process_data import check_process_data
 from txbroker.broker.stored_identity import check_replicas, is_incomplete
@@ -22,7 +23,7 @@ from txbroker.errors import StartError, StorageError
 from txbroker.log import meta_properties
 from txbroker.log.disk import storage_error
 from txbroker.log.meta_properties import NO_IDENTITY, Identity
-from txbroker.log.os_disk import OsDisk
+from txbroker.log.os_disk import OsDisk, OsFile
 
 _PROBE = ".txbroker-check"
 
@@ -73,6 +74,26 @@ def _problem(path: str) -> str | None:
         with suppress(OSError):
             os.rmdir(probe)
         return str(storage_error("write to" if existing == path else "create", path, error))
+    return None
+
+
+def audit_problem(config: BrokerConfig, processes: int | None) -> str | None:
+    """Why a start could not write the audit log to its file; None if it could, or there is none."""
+    path = config.optional_text(AUDIT_KEY)
+    if path is None:
+        return None
+    try:
+        if processes is None and os.path.exists(path):
+            OsFile(path)
+        else:
+            probe = f"{os.path.dirname(path) or '.'}/{_PROBE}-{os.getpid()}"
+            try:
+                os.mkdir(probe)
+                os.rmdir(probe)
+            except OSError as error:
+                raise storage_error("write", f"{path}.tmp", error) from error
+    except StorageError as error:
+        return f"{config.static.place((AUDIT_KEY,))}{AUDIT_KEY} is {path}: {error}; correct the path, or its permissions"
     return None
 
 

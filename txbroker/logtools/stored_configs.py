@@ -17,10 +17,11 @@ from txbroker.logtools.process_directories import data_directories, metadata_dir
 
 
 class StoredConfigs(NamedTuple):
-    """The dynamic values of one broker, and the cluster-wide defaults."""
+    """The dynamic values of one broker, and the cluster-wide defaults. `broker_id`: -1 if there is none yet."""
 
     broker: Mapping[str, str]
     default: Mapping[str, str]
+    broker_id: int = -1
 
 
 class NotReadable(Exception):
@@ -34,11 +35,11 @@ def broker_configs(disk: Disk, directories: Sequence[str], broker_id: int = -1) 
     """
     path = _metadata_file(disk, directories)
     if path is None:
-        return StoredConfigs({}, {})
+        return StoredConfigs({}, {}, broker_id)
     if broker_id < 0:
         broker_id = _stored_id(disk, path.rpartition("/")[0])
     broker, default = _read(path, [node_paths.broker_entity(broker_id), node_paths.ALL_BROKERS])
-    return StoredConfigs(broker or {}, default or {})
+    return StoredConfigs(broker or {}, default or {}, broker_id)
 
 
 def topic_configs(disk: Disk, directories: Sequence[str], topic: str) -> Mapping[str, str] | None:
