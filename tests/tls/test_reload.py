@@ -470,7 +470,6 @@ def changes_with_effect(running: Running) -> dict[str, dict[str, str]]:
         **dict.fromkeys(("truststore.type", "truststore.location"), trusted),
         "truststore.password": trust_store,
         "truststore.certificates": {"truststore.type": "PEM", "truststore.certificates": running.authority.text()},
-        "endpoint.identification.algorithm": {"endpoint.identification.algorithm": ""},
     }
 
 
@@ -492,7 +491,7 @@ def test_each_security_key_takes_effect_at_once_or_is_refused(tmp_path: Path) ->
     assert accepted <= {f"listener.name.a.ssl.{key}" for key in with_effect}, "list these above, with a change that has an effect"
 
     possible = {key.name for key in security_keys.KEYS if key.name.startswith("ssl.") and key.effective and key.update is Update.PER_BROKER}
-    assert {f"ssl.{key}" for key in with_effect} == possible - {"ssl.engine.factory.class"}
+    assert {f"ssl.{key}" for key in with_effect} == possible - {"ssl.engine.factory.class", "ssl.endpoint.identification.algorithm"}
     for changed, values in with_effect.items():
         before = running.tls.by_name["A"].loaded
         named = [Change(f"listener.name.a.ssl.{name}", Operation.SET, value) for name, value in values.items()]
@@ -504,3 +503,35 @@ def test_each_security_key_takes_effect_at_once_or_is_refused(tmp_path: Path) ->
         running.config.set_dynamic({}, {})
         running.tls.refresh()
         assert running.tls.by_name["A"].loaded.settings == before.settings
+
+
+@pytest.mark.parametrize(("between_brokers", "value", "refused"), [
+    ("A", "", None),
+    ("A", "htps", "listener.name.a.ssl.endpoint.identification.algorithm is htps; it must be https, or empty"),
+    ("P", "", "listener.name.a.ssl.endpoint.identification.algorithm has no effect: this broker checks host names on the listener between "
+              "brokers only, P"),
+    ("P", "https", "listener.name.a.ssl.endpoint.identification.algorithm has no effect"),
+])  # fmt: skip
+def test_host_names_are_checked_between_brokers_only(tmp_path: Path, between_brokers: str, value: str, refused: str | None) -> None:
+    authority = Authority(tmp_path)
+    config = broker_config(
+        f"listener.security.protocol.map=A:SSL,P:PLAINTEXT\ninter.broker.listener.name={between_brokers}\n"
+        "listeners=A://127.0.0.1:1,P://127.0.0.1:3\nssl.keystore.type=PEM\nssl.truststore.type=PEM\n"
+        f"ssl.truststore.location={authority.pem()}\n{LOCATION}={authority.issue('own').pem()}\n"
+    )
+    tls = TlsListeners(config, parse_listeners(config), Clock(), maybeDeferred, lambda: 0)
+    tls.start()
+    change = Change("listener.name.a.ssl.endpoint.identification.algorithm", Operation.SET, value)
+    if refused is not None:
+        with pytest.raises(BrokerError, match=re.escape(refused)) as error:
+            alter_broker_configs(config, {}, [change], per_broker=True)
+        assert error.value.code == ErrorCode.INVALID_REQUEST
+    else:
+        config.set_dynamic(alter_broker_configs(config, {}, [change], per_broker=True), {})
+        tls.refresh()
+        client = tls.by_name["A"].loaded.client
+        assert client is not None and not client.check_hostname
+    # What is stored can be removed in each case.
+    removal = [Change(change.name, Operation.DELETE, None)]
+    assert alter_broker_configs(config, {change.name: ""}, removal, per_broker=True) == {}
+    tls.stop()

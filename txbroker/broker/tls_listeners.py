@@ -22,7 +22,7 @@ from txbroker.config.resolve import BrokerConfig, ListenerConfig
 from txbroker.errors import StartError
 from txbroker.tls.certificates import Certificate
 from txbroker.tls.listener_tls import RULES_KEY, Allowed, ListenerTls, days_left, shown_time
-from txbroker.tls.settings import TlsProblem, TlsSettings, read_settings
+from txbroker.tls.settings import IDENTIFICATION_KEY, TlsProblem, TlsSettings, read_settings
 
 log = logging.getLogger("txbroker.tls")
 
@@ -120,6 +120,16 @@ class TlsListeners:
             used = {listener_prefix(name) + listener_base(key) for name in self._listeners}
             if key.startswith(LISTENER_PREFIX) and key not in used and candidate.prefixed(key) is not None:
                 return f"{key}: this broker has no listener with TLS of that name"
+            if (
+                key.startswith(LISTENER_PREFIX)
+                and listener_base(key) == IDENTIFICATION_KEY
+                and key != listener_prefix(self._inter_broker) + IDENTIFICATION_KEY
+                and candidate.prefixed(key) is not None
+            ):
+                return (
+                    f"{key} has no effect: this broker checks host names on the listener between brokers only, {self._inter_broker}; "
+                    "clients have the key in their own properties"
+                )
         for name, listener in self._listeners.items():
             if any(key.startswith(listener_prefix(name)) for key in changed):
                 try:

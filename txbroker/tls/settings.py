@@ -11,6 +11,7 @@ PEM = "PEM"
 KINDS = ("JKS", "PKCS12", PEM)
 PROTOCOLS = ("TLSv1.2", "TLSv1.3")
 CLIENT_AUTH = ("none", "requested", "required")
+IDENTIFICATION_KEY = "ssl.endpoint.identification.algorithm"
 _OTHER_CODE = ("ssl.engine.factory.class",)
 
 
@@ -81,8 +82,10 @@ def read_settings(get: Get) -> TlsSettings:
     client_auth = (get("ssl.client.auth") or "none").strip().lower()
     if client_auth not in CLIENT_AUTH:
         raise TlsProblem("ssl.client.auth", f"is {client_auth}; it must be one of {', '.join(CLIENT_AUTH)}")
-    algorithm = get("ssl.endpoint.identification.algorithm")
-    verifies_host = algorithm is None or algorithm.strip().lower() == "https"
+    algorithm = get(IDENTIFICATION_KEY)
+    verifies_host = algorithm is None or bool(algorithm.strip())
+    if verifies_host and algorithm is not None and algorithm.strip().lower() != "https":
+        raise TlsProblem(IDENTIFICATION_KEY, f"is {algorithm}; it must be https, or empty: no host names are checked")
     return TlsSettings(_keystore(get), _truststore(get), get("ssl.key.password") or None, protocols, suites, client_auth, verifies_host)
 
 

@@ -18,7 +18,7 @@ from txbroker.errors import StartError
 from txbroker.tls import files
 from txbroker.tls.cipher_suites import CipherSuites
 from txbroker.tls.contexts import client_context
-from txbroker.tls.settings import PEM, StoreSettings, TlsProblem, TlsSettings, read_settings
+from txbroker.tls.settings import IDENTIFICATION_KEY, PEM, StoreSettings, TlsProblem, TlsSettings, read_settings
 
 PREFIX = "zookeeper."
 MECHANISM = "DIGEST-MD5"
@@ -81,10 +81,11 @@ def _tls(config: BrokerConfig) -> TlsSettings | None:
         return None
     password = _secret(config, "zookeeper.ssl.keystore.password")
     enabled = config.list("zookeeper.ssl.enabled.protocols") or (config.text("zookeeper.ssl.protocol"),)
+    identification = config.optional_text(f"zookeeper.{IDENTIFICATION_KEY}") or ""
     values: Mapping[str, str] = {
         "ssl.enabled.protocols": ",".join(_protocols(enabled)),
         "ssl.cipher.suites": ",".join(config.list("zookeeper.ssl.cipher.suites")),
-        "ssl.endpoint.identification.algorithm": config.optional_text("zookeeper.ssl.endpoint.identification.algorithm") or "",
+        IDENTIFICATION_KEY: "https" if identification.lower() == "https" else "",  # as Kafka, which takes any other text for none
     }
     try:
         settings = read_settings(values.get)
