@@ -309,3 +309,4 @@ def test_requests_to_a_real_broker_with_tls(turning: Turning, start_broker: Call
         failed = turning.outcome(connect(host, used).connect())
         assert isinstance(failed, ConnectionFailed)
         assert f"the certificate of {host}:{port} is not accepted: " in str(failed) and problem in str(failed)
+        assert ("set advertised.listeners to one" if used is settings else "add the certificate of its issuer") in str(failed)

@@ -116,6 +116,12 @@ def test_doctor_explains_certificates_and_logins(secured: Secured) -> None:
     assert "is a listener without TLS" in what and "set security.protocol to PLAINTEXT" in advice
     what, advice = failure("MUTUAL")
     assert "requires a certificate of the client" in what and "ssl.keystore.location" in advice
+    # The other commands have the same advice, of the same certificates.
+    for listener, reason in (("EXPIRED", "certificate has expired"), ("FUTURE", "certificate is not yet valid"),
+                             ("OTHER", "Hostname mismatch"), ("FOREIGN", "unable to get local issuer certificate")):  # fmt: skip
+        _, complaint = run("topics", *secured.flags(listener), "--list", status=1)
+        assert f"the certificate of {secured.address[listener]} is not accepted: {reason}" in complaint
+        assert f"; {failure(listener)[1]}; " in complaint
     doctor(secured.flags("MUTUAL", ssl_keystore_type="PEM", ssl_keystore_location=secured.client), 0)
     doctor(secured.flags("PLAIN_LOGIN"), 0)
 

@@ -109,7 +109,7 @@ def test_scram_and_what_is_refused(kafka: SecuredKafka, tmp_path: Path) -> None:
         (kafka.secured, properties("SCRAM-SHA-256", "wrong"), "user alice could not log in: "),
         (kafka.secured, properties("PLAIN", **{"ssl.truststore.location": str(tmp_path / "none.pem")}), "No such file"),
         (kafka.secured, {name: value for name, value in properties("PLAIN").items() if "truststore" not in name},
-         "is not accepted: self-signed certificate; correct ssl.truststore.location"),
+         "is not accepted: self-signed certificate; add the certificate of its issuer to ssl.truststore.location"),
         (kafka.secured, {}, "answers in TLS"),
         (kafka.secured, properties("PLAIN", **{"ssl.truststore.type": "JKS"}), "it is neither JKS nor PKCS12"),
         (kafka.address, properties("PLAIN"), f"TLS with {kafka.address} failed"),

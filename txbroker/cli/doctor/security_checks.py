@@ -13,6 +13,7 @@ from txbroker.client.blocking_connection import BlockingConnection
 from txbroker.client.client_errors import Closed, ConnectionFailed, LoginRefused, address_text
 from txbroker.client.client_machine import ClientSettings
 from txbroker.client.client_security import PLAIN, ClientSecurity
+from txbroker.client.tls_failures import RENEW, CertificateRefused, Flaw
 from txbroker.tls import der
 from txbroker.tls.certificates import Certificate, distinguished_name, read_certificate
 from txbroker.tls.contexts import client_context
@@ -22,7 +23,6 @@ SOON_DAYS = 30
 PROBE_TIMEOUT_S = 4.0
 DAY_MS = 86_400_000
 _DNS, _ADDRESS = 0x82, 0x87  # GeneralName: [2] dNSName, [7] iPAddress
-_UNABLE = "unable to get"  # of OpenSSL: the issuer is not trusted, or was not sent
 
 
 class Problem(NamedTuple):
@@ -44,15 +44,12 @@ def check_connected(findings: Findings, connection: BlockingConnection, host: st
             days = (own.not_after_ms - now_ms) / DAY_MS
             found = f"{own.subject}, valid until {_date(own.not_after_ms)}; {connection.socket.version()}"
             if days < SOON_DAYS:
-                findings.warning(f"certificate of {address}", f"{found}: it ends in {max(days, 0):.0f} days", _RENEW)
+                findings.warning(f"certificate of {address}", f"{found}: it ends in {max(days, 0):.0f} days", RENEW)
             else:
                 findings.ok(f"certificate of {address}", found)
     elif security.sasl is not None and security.sasl.mechanism == PLAIN and not _is_loopback(connection):
         found = f"the password of {security.sasl.user} is sent to {address} without encryption"
         findings.warning(f"login at {address}", found, "use SASL_SSL, or a SCRAM mechanism")
-
-
-_RENEW = "replace the certificate in the key store of the broker, for example with `txbroker secure renew`"
 
 
 def explain(problem: ConnectionFailed, host: str, address: str, port: int, security: ClientSecurity | None, now_ms: int) -> Problem | None:
@@ -106,26 +103,20 @@ def _certificate(
     certificate = f"the certificate of {address_text(host, port)} ({own.subject})"
     if now_ms < own.not_before_ms:
         found = f"{certificate} is valid from {_time(own.not_before_ms)} on; it is {_time(now_ms)} by the clock of this machine"
-        return Problem(found, "correct the clock of this machine or of the one that made the certificate, or replace the certificate")
+        return Problem(found, Flaw.NOT_YET_VALID.value)
     if now_ms > own.not_after_ms:
         found = f"{certificate} has ended at {_time(own.not_after_ms)}; it is {_time(now_ms)} by the clock of this machine"
-        return Problem(found, f"{_RENEW}; or correct the clock of this machine")
+        return Problem(found, Flaw.ENDED.value)
     names = host_names(own)
     if tls.verifies_host and not covers(names, host):
-        found = f"{certificate} is for {', '.join(names) or 'no host'}, and not for {host}"
-        return Problem(found, f"connect to one of its names, set advertised.listeners to one, or make a certificate with {host} as a "
-                       "subject alternative name")  # fmt: skip
-    if _UNABLE in str(problem) or "self-signed" in str(problem):
+        return Problem(f"{certificate} is for {', '.join(names) or 'no host'}, and not for {host}", Flaw.OTHER_HOST.value)
+    if not isinstance(problem, CertificateRefused):
+        return Problem(f"{certificate} is not accepted: {problem}", Flaw.OTHER.value)
+    if problem.flaw is Flaw.UNTRUSTED:
         store = "the certificates of the system, as ssl.truststore.location is not set" if tls.truststore is None else (
             tls.truststore.location or "ssl.truststore.certificates")  # fmt: skip
-        issuer = _issuer(own)
-        found = f"{certificate} was issued by {issuer}, which is not in {store}"
-        advice = (
-            f"add the certificate of {issuer} to ssl.truststore.location of the client; if it is an intermediate authority, the broker must"
-            " send its certificate: add it to the key store"
-        )
-        return Problem(found, advice)
-    return Problem(f"{certificate} is not accepted: {problem}", "correct ssl.truststore.location, or the key store of the broker")
+        return Problem(f"{certificate} was issued by {_issuer(own)}, which is not in {store}", problem.flaw.value)
+    return Problem(f"{certificate} is not accepted: {problem.reason}", problem.flaw.value)
 
 
 def _without_tls(host: str, address: str, port: int) -> Problem | None:
