@@ -277,6 +277,20 @@ def test_nothing_is_half_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     (["--override", "listeners=SASL_SSL://localhost:19092"],
      "has no port 9092, at which the files of the clients expect a broker; specify the port with --port"),
     (["--port", "19092", "--override", "advertised.listeners=SASL_SSL://localhost:9092"], "has no port 19092, at which the files"),
+    (["--override", "sasl.enabled.mechanisms=PLAIN"],
+     "with these --override the broker would not start: broker.properties:"),
+    (["--override", "sasl.enabled.mechanisms=SCRAM-SHA-256"], "are for SCRAM-SHA-512: add it to sasl.enabled.mechanisms"),
+    (["--override", "listeners=PLAINTEXT://localhost:9092", "--override", "advertised.listeners=PLAINTEXT://localhost:9092",
+      "--override", "security.inter.broker.protocol=PLAINTEXT"],
+     "are for SASL_SSL at port 9092: give the listener with this port that protocol"),
+    (["--override", "super.users=User:root"], "--override super.users must have User:admin, too"),
+    (["--override", "super.users=root"], "with these --override the broker would not start: broker.properties:"),
+    (["--override", "txbroker.scram.users.file="], "without txbroker.scram.users.file no user could log in"),
+    (["--override", "num.partitions=0"], "num.partitions is '0'; it must be at least 1"),
+    (["--broker", "1=a", "--broker", "2=b", "--zookeeper", "z:2181", "--override", "broker.id=3"],
+     "--override broker.id would be the same for all brokers"),
+    (["--broker", "1=a", "--zookeeper", "z:2181", "--override", "super.users=User:admin"],
+     "--override super.users must have User:broker, too"),
     (["--days", "0"], "must be a whole number of 1 or more"),
 ])  # fmt: skip
 def test_wrong_flags(tmp_path: Path, flags: list[str], problem: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -303,3 +317,12 @@ def test_another_listener_may_be_added(tmp_path: Path) -> None:
     listeners = "SASL_SSL://localhost:19092,PLAINTEXT://localhost:19093"
     txbroker("secure", "init", str(tmp_path / "made"), "--port", "19092", "--override", f"listeners={listeners}")
     assert f"listeners={listeners}" in (tmp_path / "made" / "broker.properties").read_text()
+
+
+def test_without_acls_the_first_steps_have_none(tmp_path: Path) -> None:
+    output, _ = txbroker("secure", "init", str(tmp_path / "made"), "--override", "authorizer.class.name=")
+    assert "txbroker topics" in output and "txbroker acls" not in output and "there are no ACLs" in output
+    written = (tmp_path / "made" / "broker.properties").read_text()
+    assert "authorizer.class.name=\n" in written and "super.users" not in written
+    output, _ = txbroker("secure", "init", str(tmp_path / "with"), "--override", "log.dirs=${env:DATA}")
+    assert "txbroker acls" in output

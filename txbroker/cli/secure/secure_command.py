@@ -15,6 +15,7 @@ from typing import Any
 from txbroker.cli import secret_files
 from txbroker.cli.arguments import add_properties, number
 from txbroker.cli.secure import secured_files
+from txbroker.cli.secure.overrides import AUTHORIZER_KEY, check_overrides
 from txbroker.cli.secure.secured_files import ADMIN, CLIENT, Place
 from txbroker.console.failures import DONE, BadUsage, CommandFailed
 
@@ -119,20 +120,10 @@ def run_init(arguments: argparse.Namespace) -> int:
     places = _places(arguments, directory)
     if places[0].names[0].startswith("*"):
         raise BadUsage("the first --host is the one that clients connect to; it must not have a wildcard")
-    _check_ports(arguments.override, places)
+    check_overrides(arguments.override, places, arguments.zookeeper)
     _write_directory(directory, _files(arguments, directory, places))
     _print_first_steps(arguments, directory, places)
     return DONE
-
-
-def _check_ports(overrides: Mapping[str, str], places: Sequence[Place]) -> None:
-    """BadUsage if the brokers would not listen where the files of the clients say."""
-    for key in ("listeners", "advertised.listeners"):
-        ports = {int(port) for port in re.findall(r":([0-9]{1,5})\s*(?:,|$)", overrides.get(key, ""), re.ASCII)}
-        missing = [str(place.port) for place in places if key in overrides and place.port not in ports]
-        if missing:
-            problem = f"has no port {', '.join(missing)}, at which the files of the clients expect a broker"
-            raise BadUsage(f"--override {key}={overrides[key]} {problem}; specify the port with --port, or in --broker")
 
 
 def _places(arguments: argparse.Namespace, directory: str) -> list[Place]:
@@ -223,9 +214,11 @@ def _print_first_steps(arguments: argparse.Namespace, directory: str, places: Se
     else:
         print("Start the broker:")
         print(f"  txbroker run --config {directory}/broker.properties")
-    print("Create a topic, and allow the user client to use it:")
+    has_acls = arguments.override.get(AUTHORIZER_KEY) != ""
+    print(f"Create a topic, {'and allow the user client to use it' if has_acls else 'which every user may use, as there are no ACLs'}:")
     print(f"  txbroker topics {admin} --create --topic hello")
-    print(f"  txbroker acls {admin} --add --allow-principal User:client --producer --consumer --topic hello --group '*'")
+    if has_acls:
+        print(f"  txbroker acls {admin} --add --allow-principal User:client --producer --consumer --topic hello --group '*'")
     print(f"  txbroker produce --bootstrap-server {places[0].address} --command-config {directory}/client.properties --topic hello")
 
 

@@ -90,6 +90,8 @@ def broker_properties(
         **({} if zookeeper is None else {"zookeeper.connect": zookeeper}),
         **overrides,
     }
+    if not values["authorizer.class.name"] and "super.users" not in overrides:
+        del values["super.users"]  # it would have no effect
     return _BROKER_NOTE.format(path=os.path.join(files, "broker.properties")) + _properties(values)
 
 
