@@ -39,6 +39,10 @@ TRIED: Mapping[str, Mapping[str, Any]] = {
     "brokers": {},
     "refuse": {"path": {"broker": "0"}},
     "accept": {"path": {"broker": "0"}},
+    "roll": {"body": {"topic": "orders"}},
+    "fill": {"body": {"topic": "orders", "count": 10}},
+    "truncate": {"body": {"topic": "orders", "partition": 0, "to": 0}},
+    "recreate": {"body": {"topic": "orders"}},
 }
 
 

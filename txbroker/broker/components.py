@@ -190,6 +190,11 @@ class Components:
         return self._logs.cleaner
 
     @property
+    def controller(self) -> Controller:
+        """The controller of this broker, which may not be the active one. NOT_CONTROLLER before the broker is registered."""
+        return self._own_controller()
+
+    @property
     def logs(self) -> LogComponents:
         """What maintains the logs."""
         return self._logs

@@ -11,7 +11,7 @@ from random import Random
 from twisted.internet.defer import Deferred
 
 from txbroker.cluster import node_paths
-from txbroker.cluster.config_store import encoded_config
+from txbroker.cluster.config_store import encoded_config, read_config
 from txbroker.cluster.node_data import ReplicaAssignment, TopicAssignment, decode_topic
 from txbroker.cluster.placement import place
 from txbroker.cluster.tree.interface import BadVersion, Create, EventType, NodeExists, NoNode, Set, Tree, WatchEvent
@@ -92,6 +92,10 @@ class TopicAdmin:
     def delete(self, name: str) -> Deferred[None]:
         """Request the deletion of a topic durably; idempotent. UNKNOWN_TOPIC_OR_PARTITION."""
         return for_admin(self._delete(name))
+
+    def description(self, name: str) -> Deferred[NewTopic]:
+        """What would create a topic as it is: its replicas and its configuration. UNKNOWN_TOPIC_OR_PARTITION."""
+        return for_admin(self._description(name))
 
     def is_deleting(self, name: str) -> bool:
         """Whether a deletion requested here is still in progress; the name can be used again only when it is complete."""
@@ -220,6 +224,14 @@ class TopicAdmin:
         except NoNode:
             return False
         return found.topic_id == assignment.topic_id and found.partitions.items() >= assignment.partitions.items()
+
+    async def _description(self, name: str) -> NewTopic:
+        try:
+            found = decode_topic((await self._tree.get(node_paths.topic(name)))[0])
+        except NoNode as error:
+            raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{name}' does not exist.") from error
+        assignments = [(partition, assignment.replicas) for partition, assignment in found.partitions.items()]
+        return NewTopic(name=name, assignments=assignments, configs=(await read_config(self._tree, node_paths.topic_entity(name)))[0])
 
     async def _is_going(self, name: str) -> bool:
         """Whether the topic is being deleted, or does not exist any more."""

@@ -19,7 +19,7 @@
 | `errors` | `KitError` |
 | `brokers` | `Broker`: one of the brokers of a `Kafka` |
 | `rules` `journal` | rules for faults and the journal of requests, as a test uses them |
-| `broker_control` | the clock of the broker, and what ends by request, as a test uses them |
+| `broker_control` | the clock of the broker, its logs, and what ends by request, as a test uses them |
 | `control_client` | requests to the control port of a broker |
 
 In the process of the broker:
@@ -32,6 +32,7 @@ In the process of the broker:
 | `operations` `broker_routes` | what the control port does with the broker itself |
 | `moved_clock` `due_work` | the wall clock with an offset, and what is done when it moves |
 | `expiry` | members and transactions that end by request |
+| `log_operations` | logs that are rolled, filled and truncated, and topics that are recreated |
 | `faults` | the rules and the journal of one broker |
 | `rule_specs` | the form of a rule, and its checks |
 | `rule_set` | which rule acts on a request |

@@ -1,4 +1,4 @@
-"""What `Kafka` does by the control port of its broker: the clock, and what ends by request."""
+"""What `Kafka` does by the control port of its broker: the clock, logs, and what ends by request."""
 
 from __future__ import annotations
 
@@ -47,6 +47,31 @@ class BrokerControl:
             yield
         finally:
             self._post("/at/end")
+
+    def roll(self, topic: str) -> None:
+        """Close the active segment of each partition, as when it is full: what is in it can be compacted, and deleted by retention."""
+        self._post("/roll", {"topic": topic})
+
+    def fill(self, topic: str, count: int, *, size: int = 100) -> None:
+        """Append so many records fast: in few batches, spread over the partitions.
+
+        The key of a record is its number, from 0 on; its value has `size` bytes and begins with the number.
+        """
+        self._post("/fill", {"topic": topic, "count": count, "size": size})
+
+    def truncate(self, topic: str, partition: int, to: int) -> int:
+        """Remove the records from an offset on, and begin a new leader epoch, as after an unclean leader election; the new end.
+
+        It is lower than `to` if that is within a batch. Requests of clients wait meanwhile.
+        """
+        return int(self._post("/truncate", {"topic": topic, "partition": partition, "to": to})["end"])
+
+    def recreate_topic(self, name: str) -> None:
+        """Make a topic another one: empty, with a new id and leader epoch 0, and the same partitions and configuration.
+
+        Requests of clients wait meanwhile, and none sees the topic absent.
+        """
+        self._post("/recreate", {"topic": name})
 
     def _move(self, path: str, by: timedelta, method: str) -> None:
         if self.is_shared:

@@ -1,10 +1,10 @@
-"""The operations of the control port on the broker itself: its clock, and what ends by request."""
+"""The operations of the control port on the broker itself: its clock, its logs, and what ends by request."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from txbroker.testing.control_forms import COUNT, TEXT, Asked, Operation, Schema, list_of, object_of
+from txbroker.testing.control_forms import COUNT, EMPTY, TEXT, Asked, Operation, Schema, list_of, object_of
 from txbroker.testing.operations import Operations
 
 _CLOCK = object_of(
@@ -23,6 +23,14 @@ _NAMES: Schema = {
     "additionalProperties": False,
 }
 _EXPIRED = object_of(members={**list_of(TEXT), "description": "the member ids of the members that were evicted"})
+_TOPIC = {"topic": {**TEXT, "description": "its name"}}
+
+
+def _number(description: str) -> Schema:
+    return {**COUNT, "description": description}
+
+
+_FILLED = object_of(**_TOPIC, count=_number("how many"), size={**_number("bytes of each value"), "default": 100})
 
 
 def _run(path: str) -> Callable[[Operations, Asked], object]:
@@ -38,5 +46,17 @@ BROKER_OPERATIONS = (
     _operation("POST", "/advance", "advance", "Set the clock ahead; answered when all is done that fell due.", _CLOCK, _SECONDS),
     _operation("POST", "/at", "beginAt", "The same until /at/end.", _CLOCK, _SECONDS),
     _operation("POST", "/at/end", "endAt", "Return to the time before /at. What has happened remains.", _CLOCK),
+    _operation("POST", "/roll", "roll", "Close the active segment of each partition of a topic.", EMPTY, object_of(**_TOPIC)),
+    _operation(
+        "POST", "/fill", "fill", "Append records in few batches, spread over the partitions; the end of each partition.",
+        object_of(ends={"type": "object", "additionalProperties": COUNT}),
+        {**_FILLED, "required": ["topic", "count"]},
+    ),
+    _operation(
+        "POST", "/truncate", "truncate", "Remove the records from an offset on, as after an unclean leader election.",
+        object_of(end=_number("the new end, which is lower if the offset is within a batch"), leader_epoch=_number("the new one")),
+        object_of(**_TOPIC, partition=_number("its number"), to=_number("the offset")),
+    ),
+    _operation("POST", "/recreate", "recreate", "Make a topic another one of the same name, in one step.", EMPTY, object_of(**_TOPIC)),
     _operation("POST", "/expire", "expire", "End members of groups, or a transaction, as by their timeouts.", _EXPIRED, _NAMES),
-)
+)  # fmt: skip

@@ -68,6 +68,7 @@ class FaultProtocol:
         self._offered: _Answer | None = None  # of the request that the transport offers again
         self._blocked = False  # a request is held back
         self._passed = False  # that request may go on
+        self._at_gate = False  # a request waits for the gate
         self._is_kafka = True
         self._ended = False  # nothing more is taken or sent: the connection is closed, or left to hang
 
@@ -89,7 +90,7 @@ class FaultProtocol:
     @property
     def full(self) -> bool:
         """See `FrameProtocol`."""
-        return self._blocked or self._inner.full
+        return self._blocked or self._at_gate or self._inner.full
 
     @property
     def in_flight(self) -> int:
@@ -120,6 +121,9 @@ class FaultProtocol:
         """See `FrameProtocol`."""
         if self._ended:
             return True
+        if self._faults.gate.is_closed:
+            self._wait_at_gate()
+            return False
         answer, request = self._offered, None
         if answer is None:
             try:
@@ -140,6 +144,16 @@ class FaultProtocol:
             return False
         self._offered, self._passed = None, False
         return True
+
+    def _wait_at_gate(self) -> None:
+        if not self._at_gate:
+            self._at_gate = True
+            self._faults.gate.wait(self._gate_opened)
+
+    def _gate_opened(self) -> None:
+        self._at_gate = False
+        if not self._ended:
+            self._transport.flush()
 
     def _begin(self, frame: memoryview) -> tuple[_Answer, Request]:
         """A new request: its place in the journal and in the order of answers, and the rule that acts on it. ProtocolError."""

@@ -12,6 +12,29 @@ from txbroker.testing.tally import Tally
 from txbroker.testing.traffic import TopicIds
 
 
+class Gate:
+    """While it is closed, requests of clients wait."""
+
+    def __init__(self) -> None:
+        self.is_closed = False
+        self._waiting: list[Callable[[], object]] = []
+
+    def close(self) -> None:
+        """Requests wait from now on."""
+        self.is_closed = True
+
+    def wait(self, go_on: Callable[[], object]) -> None:
+        """Call `go_on` when it is open."""
+        self._waiting.append(go_on)
+
+    def open(self) -> None:
+        """Let all requests pass."""
+        self.is_closed = False
+        waiting, self._waiting = self._waiting, []
+        for go_on in waiting:
+            go_on()
+
+
 class ClientPorts(Protocol):
     """The listeners for clients (`fault_ports.py`)."""
 
@@ -48,6 +71,7 @@ class Faults:
         self._started_s: float = clock.seconds() if started_s is None else started_s
         self.ports: ClientPorts  # once the broker listens
         self.open: set[ClosableConnection] = set()
+        self.gate = Gate()
         self._connections = 0
         self._waiting: dict[int, list[Callable[[], object]]] = {}
 

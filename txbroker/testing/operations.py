@@ -13,9 +13,13 @@ from txbroker.broker.service import Broker
 from txbroker.testing import expiry
 from txbroker.testing.due_work import DueWork
 from txbroker.testing.errors import KitError
+from txbroker.testing.faults import Faults
+from txbroker.testing.log_operations import FILL_MAX, LogOperations
 from txbroker.testing.moved_clock import MovedClock
 
 T = TypeVar("T")
+
+VALUE_MAX = 1_000_000  # bytes
 
 SECONDS = "it must be a number of seconds, 0 or more: a clock cannot go back"
 
@@ -23,10 +27,12 @@ SECONDS = "it must be a number of seconds, 0 or more: a clock cannot go back"
 class Operations:
     """One at a time, in the order of the requests."""
 
-    def __init__(self, reactor: Any, clock: MovedClock) -> None:
+    def __init__(self, reactor: Any, clock: MovedClock, faults: Faults) -> None:
         self._reactor = reactor
         self._clock = clock
+        self._faults = faults
         self._components: Components | None = None
+        self._logs: LogOperations | None = None
         self._due: DueWork | None = None
         self._lock: Any = DeferredLock()
         self._work = {
@@ -35,6 +41,10 @@ class Operations:
             "/at": self._begin_scope,
             "/at/end": self._end_scope,
             "/expire": self._expire,
+            "/roll": self._roll,
+            "/fill": self._fill,
+            "/truncate": self._truncate,
+            "/recreate": self._recreate,
         }
 
     def serve(self, broker: Broker) -> None:
@@ -42,6 +52,7 @@ class Operations:
         assert broker.components is not None
         self._components = broker.components
         self._due = DueWork(self._reactor, self._clock, broker.components)
+        self._logs = LogOperations(self._reactor, self._clock, self._faults, broker.components)
 
     def run(self, path: str, body: Any) -> Deferred[object]:
         """Fires with the answer, or fails with KitError."""
@@ -97,6 +108,28 @@ class Operations:
                 raise KitError("there is no session to expire: this broker is alone, and only brokers of a cluster have one")
         raise KitError("name what expires: a group or a member or both, or a transaction, or a session")
 
+    async def _roll(self, body: Mapping[str, Any]) -> object:
+        _fields(body, "topic")
+        self._serving(self._logs).roll(_required(body, "topic"))
+        return {}
+
+    async def _fill(self, body: Mapping[str, Any]) -> object:
+        _fields(body, "topic", "count", "size")
+        topic, count, size = _required(body, "topic"), _number(body, "count", FILL_MAX), _number({"size": 100, **body}, "size", VALUE_MAX)
+        ends = await self._serving(self._logs).fill(topic, count, size)
+        return {"ends": {str(partition): end for partition, end in ends.items()}}
+
+    async def _truncate(self, body: Mapping[str, Any]) -> object:
+        _fields(body, "topic", "partition", "to")
+        topic, partition, to = _required(body, "topic"), _number(body, "partition", 2**31 - 1), _number(body, "to", 2**63 - 1)
+        end, epoch = await self._serving(self._logs).truncate(topic, partition, to)
+        return {"end": end, "leader_epoch": epoch}
+
+    async def _recreate(self, body: Mapping[str, Any]) -> object:
+        _fields(body, "topic")
+        await self._serving(self._logs).recreate(_required(body, "topic"))
+        return {}
+
     def _serving(self, part: T | None) -> T:
         if part is None:
             raise KitError("the broker does not serve clients yet: wait until it is ready")
@@ -115,6 +148,20 @@ def _milliseconds(body: Mapping[str, Any]) -> int:
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not math.isfinite(seconds) or seconds < 0:
         raise KitError(f"seconds is {seconds!r}; {SECONDS}")
     return round(seconds * 1000)
+
+
+def _required(body: Mapping[str, Any], key: str) -> str:
+    text = _text({key: "", **body}, key)
+    if not text:
+        raise KitError(f"the body has no {key}")
+    return text
+
+
+def _number(body: Mapping[str, Any], key: str, at_most: int) -> int:
+    value = body.get(key)
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= at_most:
+        raise KitError(f"{key} is {value!r}; it must be a number from 0 to {at_most}")
+    return value
 
 
 def _text(body: Mapping[str, Any], key: str) -> str:

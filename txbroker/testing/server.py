@@ -54,7 +54,7 @@ def main() -> int:
     ready = os.path.join(arguments.directory, "ready")
     if arguments.control:
         served, clock = _served(arguments, startup, reactor), MovedClock(arguments.directory)
-        operations = Operations(reactor, clock)
+        operations = Operations(reactor, clock, served.faults)
 
         def on_ready(broker: Broker) -> None:
             served.ready(broker)

@@ -22,7 +22,7 @@ from txbroker.clock import DelayedCall
 from txbroker.cluster import node_paths
 from txbroker.cluster.controller.broker_channels import OpenChannel
 from txbroker.cluster.controller.controlled_shutdown import controlled_shutdown
-from txbroker.cluster.controller.elect_leaders import Election, ElectionType, elect_leaders
+from txbroker.cluster.controller.elect_leaders import Election, ElectionType, begin_epochs, elect_leaders
 from txbroker.cluster.controller.fenced_writes import ControllerMoved
 from txbroker.cluster.controller.leader_balance import BalanceSettings
 from txbroker.cluster.controller.reassignment import Outcomes, Targets
@@ -164,6 +164,11 @@ class Controller:
                 kind, list(term.context.partitions()) if asked is None else asked, term.context, term.leadership, term.outbox
             )
         )
+
+    def begin_epochs(self, partitions: Iterable[TopicPartition]) -> Deferred[None]:
+        """Begin a new leader epoch of these partitions, with the leaders that they have; NOT_CONTROLLER."""
+        asked = list(partitions)
+        return self._serve(lambda term: begin_epochs(asked, term.context, term.leadership, term.outbox))
 
     def reassign(self, targets: Targets, *, factor_may_change: bool = True) -> Deferred[Outcomes]:
         """Serve AlterPartitionReassignments: the outcome of each partition; NOT_CONTROLLER."""

@@ -7,7 +7,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from txbroker.cluster.controller.controller_context import ControllerContext
-from txbroker.cluster.controller.election_rules import elect_offline, elect_preferred
+from txbroker.cluster.controller.election_rules import begin_epoch, elect_offline, elect_preferred
 from txbroker.cluster.controller.leadership import Leadership
 from txbroker.cluster.controller.outgoing_requests import OutgoingRequests
 from txbroker.cluster.node_data import NO_LEADER, PartitionState
@@ -47,14 +47,26 @@ async def elect_leaders(
     asked = list(partitions)
     outcomes = {tp: _not_needed(kind, tp, context) for tp in asked}
     changed = await leadership.change([tp for tp, error in outcomes.items() if error is None], rule)
-    batch = outbox.batch()
-    for topic_partition in changed:
-        batch.roles(context.assignment(topic_partition).replicas, topic_partition)
-    outbox.send(batch)
+    _send_roles(changed, context, outbox)
     preferred = kind is ElectionType.PREFERRED
     failed = ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE if preferred else ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
     elected = {tp: Election(ErrorCode.NONE, context.states[tp].leader) for tp in changed}
     return {tp: elected.get(tp) or Election(failed if error is None else error) for tp, error in outcomes.items()}
+
+
+async def begin_epochs(
+    partitions: Iterable[TopicPartition], context: ControllerContext, leadership: Leadership, outbox: OutgoingRequests
+) -> None:
+    """Begin a new leader epoch of these partitions, with the leaders that they have."""
+    led = [tp for tp in partitions if tp in context.states and context.states[tp].leader != NO_LEADER]
+    _send_roles(await leadership.change(led, lambda _, state: begin_epoch(state)), context, outbox)
+
+
+def _send_roles(partitions: Iterable[TopicPartition], context: ControllerContext, outbox: OutgoingRequests) -> None:
+    batch = outbox.batch()
+    for topic_partition in partitions:
+        batch.roles(context.assignment(topic_partition).replicas, topic_partition)
+    outbox.send(batch)
 
 
 def _not_needed(kind: ElectionType, topic_partition: TopicPartition, context: ControllerContext) -> ErrorCode | None:

@@ -41,6 +41,11 @@ def elect_preferred(state: PartitionState, replicas: Sequence[int], online: Coll
     return _next(state, preferred, state.isr)
 
 
+def begin_epoch(state: PartitionState) -> PartitionState:
+    """The same leader in a new epoch, alone in sync: its log has changed, and its followers must compare theirs with it."""
+    return _next(state, state.leader, (state.leader,))
+
+
 def elect_for_shutdown(
     state: PartitionState, replicas: Sequence[int], online: Collection[int], shutting_down: Collection[int]
 ) -> PartitionState | None:
