@@ -25,14 +25,21 @@ class GarbageCollection:
 
     def __init__(self) -> None:
         self._frozen = 0  # replicas at the last freeze
+        self._is_repeated = False
 
     def begin(self) -> None:
         """The start begins."""
         gc.disable()
 
+    def begin_again(self) -> None:
+        """Another start in this process follows: what the broker before it leaves is garbage."""
+        self._is_repeated = True
+        gc.unfreeze()
+
     def started(self) -> None:
         """Clients are served."""
-        gc.freeze()
+        if not self._is_repeated:
+            gc.freeze()
         gc.set_threshold(YOUNG_MAX, *gc.get_threshold()[1:])
         gc.enable()
 

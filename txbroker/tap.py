@@ -146,11 +146,18 @@ class BrokerService(Service):
         self._refuse = refuse
         self._on_ready = on_ready
         self._broker: Any = None
+        self._environment: Any = None
         self._garbage_collection = GarbageCollection()
         self._starting: Deferred[None] = succeed(None)
         self._is_ready = False
         self._ending = False
         self.exit_status = 0
+
+    @property
+    def bound(self) -> Mapping[str, tuple[str, int]]:
+        """Host and port of each listener of the broker, by its name."""
+        bound: Mapping[str, tuple[str, int]] = self._broker.bound
+        return bound
 
     def startService(self) -> None:
         super().startService()  # type: ignore[no-untyped-call]
@@ -159,6 +166,28 @@ class BrokerService(Service):
     def stop_with_input(self) -> None:
         """Stop when the standard input ends: the process that has started this one has ended."""
         self._reactor.callWhenRunning(InputEnd, self._reactor, self._end)
+
+    def restart(self, startup: Startup, between: Callable[[], None]) -> Deferred[None]:
+        """Stop the broker, call `between`, and start another one with this configuration; `between` must not fail.
+
+        Fires when clients are served again. If the new one cannot start, the process ends as at its first start.
+        """
+        done: Deferred[None] = Deferred()
+
+        async def run() -> None:
+            await self._broker.stop()
+            between()
+            self._startup = startup
+            await self._start_broker()
+
+        def ended(failure: Failure) -> None:
+            self._not_started(failure)
+            done.errback(failure)
+
+        self._garbage_collection.begin_again()
+        self._starting = Deferred.fromCoroutine(run())
+        self._starting.addCallback(lambda _: self._started()).addCallback(done.callback).addErrback(ended)
+        return done
 
     def _start(self) -> None:
         StopSignals(lambda: self._reactor.callFromThread(self._end), reload=self._reload).take()
@@ -187,9 +216,11 @@ class BrokerService(Service):
         log.info("settings that differ from the defaults: %s", ", ".join(changed_settings(config)) or "none")
         for warning in self._startup.warnings:
             log.warning("%s", warning)
+        if self._environment is None:
+            self._environment = self._adapt(_environment(self._reactor, config, self._garbage_collection))
         self._broker = Broker(
             config,
-            self._adapt(_environment(self._reactor, config, self._garbage_collection)),
+            self._environment,
             log_directories(config),
             self._fail,
             progress=self._progress,

@@ -251,6 +251,18 @@ def test_preferred_leaders(cluster: FakeCluster) -> None:
     assert cluster.taken()[3] == ["LAI moved-0 leader 3 epoch 2 isr 1,3", "UM moved-0 leader 3 epoch 2"]
 
 
+def test_a_new_epoch_with_the_same_leader(cluster: FakeCluster) -> None:
+    cluster.create_topic("lost", (2,))
+    cluster.kill(2)
+    before = {name: cluster.state(name) for name in ("t", "lost")}
+    cluster.sent.clear()
+    cluster.result(cluster.controller.begin_epochs([TopicPartition(name, 0) for name in ("t", "lost", "absent")]))
+    state = cluster.state("t")
+    assert (state.leader, state.leader_epoch, state.isr) == (before["t"].leader, before["t"].leader_epoch + 1, (before["t"].leader,))
+    assert any(f"LAI t-0 leader {state.leader} epoch {state.leader_epoch}" in line for line in cluster.taken()[state.leader])
+    assert cluster.state("lost") == before["lost"], "it has no leader"
+
+
 def test_unclean_elections_on_request(cluster: FakeCluster) -> None:
     cluster.create_topic("lost", (2, 3))
     lost = TopicPartition("lost", 0)

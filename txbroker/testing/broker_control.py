@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 from txbroker.testing.control_client import ControlClient
@@ -73,10 +74,29 @@ class BrokerControl:
         """
         self._post("/recreate", {"topic": name})
 
-    def _move(self, path: str, by: timedelta, method: str) -> None:
+    def snapshot(self, to: str | Path) -> None:
+        """Copy the data of the broker into a new or empty directory: topics, records, offsets, states of transactions, configurations.
+
+        The broker stops and starts again within its process, so connections of clients are closed, as by a restart.
+        """
+        self._refuse_shared("its data would be copied, and their connections closed")
+        self._post("/snapshot", {"to": str(Path(to).absolute())})
+
+    def restore(self, source: str | Path) -> None:
+        """Replace the data of the broker by that of a snapshot. Its address and ids remain, and so do its clock, rules and journal.
+
+        Connections of clients are closed, as by a restart.
+        """
+        self._refuse_shared("the data of all would be replaced")
+        self._post("/restore", {"from": str(Path(source).absolute())})
+
+    def _refuse_shared(self, effect: str) -> None:
         if self.is_shared:
-            problem = "the processes of this test run share the broker, and its clock would move for the tests of all"
+            problem = f"the processes of this test run share the broker, and {effect}"
             raise KitError(f"{problem}: take a broker of txbroker_factory, or specify --txbroker-per-worker")
+
+    def _move(self, path: str, by: timedelta, method: str) -> None:
+        self._refuse_shared("its clock would move for the tests of all")
         if not isinstance(by, timedelta):
             raise KitError(f"{method}() takes a timedelta, such as timedelta(days=8), not {by!r}")
         if by < timedelta(0):

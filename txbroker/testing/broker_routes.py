@@ -58,5 +58,13 @@ BROKER_OPERATIONS = (
         object_of(**_TOPIC, partition=_number("its number"), to=_number("the offset")),
     ),
     _operation("POST", "/recreate", "recreate", "Make a topic another one of the same name, in one step.", EMPTY, object_of(**_TOPIC)),
+    _operation(
+        "POST", "/snapshot", "snapshot", "Copy the data into a new directory; connections of clients are closed.", EMPTY,
+        object_of(to={**TEXT, "description": "its absolute path"}),
+    ),
+    _operation(
+        "POST", "/restore", "restore", "Replace the data by that of a snapshot; connections of clients are closed.", EMPTY,
+        object_of(**{"from": {**TEXT, "description": "the absolute path of a snapshot"}}),
+    ),
     _operation("POST", "/expire", "expire", "End members of groups, or a transaction, as by their timeouts.", _EXPIRED, _NAMES),
 )  # fmt: skip

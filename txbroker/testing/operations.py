@@ -16,6 +16,7 @@ from txbroker.testing.errors import KitError
 from txbroker.testing.faults import Faults
 from txbroker.testing.log_operations import FILL_MAX, LogOperations
 from txbroker.testing.moved_clock import MovedClock
+from txbroker.testing.snapshots import Snapshots
 
 T = TypeVar("T")
 
@@ -33,6 +34,7 @@ class Operations:
         self._faults = faults
         self._components: Components | None = None
         self._logs: LogOperations | None = None
+        self._snapshots: Snapshots | None = None
         self._due: DueWork | None = None
         self._lock: Any = DeferredLock()
         self._work = {
@@ -45,7 +47,13 @@ class Operations:
             "/fill": self._fill,
             "/truncate": self._truncate,
             "/recreate": self._recreate,
+            "/snapshot": self._snapshot,
+            "/restore": self._restore,
         }
+
+    def keep(self, snapshots: Snapshots) -> None:
+        """What takes snapshots."""
+        self._snapshots = snapshots
 
     def serve(self, broker: Broker) -> None:
         """The broker serves clients."""
@@ -129,6 +137,23 @@ class Operations:
         _fields(body, "topic")
         await self._serving(self._logs).recreate(_required(body, "topic"))
         return {}
+
+    async def _snapshot(self, body: Mapping[str, Any]) -> object:
+        _fields(body, "to")
+        self._serving(self._components)
+        await self._kept().take(_required(body, "to"))
+        return {}
+
+    async def _restore(self, body: Mapping[str, Any]) -> object:
+        _fields(body, "from")
+        self._serving(self._components)
+        await self._kept().restore(_required(body, "from"))
+        return {}
+
+    def _kept(self) -> Snapshots:
+        if self._snapshots is None:
+            raise KitError("a broker of a cluster has no snapshots: its metadata is not in its directory")
+        return self._snapshots
 
     def _serving(self, part: T | None) -> T:
         if part is None:

@@ -14,15 +14,19 @@ import os
 import shutil
 import signal
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from twisted.internet.defer import Deferred
+
 from txbroker.broker.environment import Environment
+from txbroker.broker.identity import is_clustered
 from txbroker.broker.service import Broker
 from txbroker.errors import StartError
 from txbroker.log_output import TEXT, parse_levels, write_log
-from txbroker.startup import Startup, choose_platform, read_startup
+from txbroker.startup import Startup, choose_platform, log_directories, read_startup
 from txbroker.tap import BrokerService, log_twisted, monotonic_reactor
 from txbroker.testing.control_port import open_control
 from txbroker.testing.fault_ports import FaultPorts
@@ -31,6 +35,7 @@ from txbroker.testing.moved_clock import MovedClock
 from txbroker.testing.operations import Operations
 from txbroker.testing.process_end import watch_process
 from txbroker.testing.served_broker import Served
+from txbroker.testing.snapshots import Snapshots
 from txbroker.testing.tally import SharedTally
 
 FAILED = 1
@@ -62,6 +67,9 @@ def main() -> int:
 
         adapt = partial(_controlled, served.faults, clock)
         service = BrokerService(startup, ready, refuse=_refuse, on_ready=on_ready, adapt=adapt)
+        if not is_clustered(startup.config):
+            restart = partial(_restart, service, arguments.override)
+            operations.keep(Snapshots(log_directories(startup.config)[0], startup.config.int("broker.id"), restart))
     else:
         service = BrokerService(startup, ready, refuse=_refuse)
     service.startService()
@@ -96,6 +104,12 @@ def _served(arguments: argparse.Namespace, startup: Startup, reactor: Any) -> Se
 
 def _controlled(faults: Faults, clock: MovedClock, environment: Environment) -> Environment:
     return replace(environment, ports=partial(FaultPorts, faults), now_ms=clock.over(environment.now_ms))
+
+
+def _restart(service: BrokerService, overrides: list[str], between: Callable[[], None]) -> Deferred[None]:
+    """Stop and start the broker, at the ports that it has."""
+    listeners = ",".join(f"{name}://{host}:{port}" for name, (host, port) in service.bound.items())
+    return service.restart(read_startup([], [*overrides, f"listeners={listeners}"]), between)
 
 
 def _write(path: str, text: str) -> None:

@@ -1,0 +1,108 @@
+"""Copies of the data of a broker for tests, and the way back: the broker stops and starts again within its process, at the same port.
+
+A snapshot is a directory with `data`, as a clean stop leaves it, and `snapshot.json`. Clients lose their connections, as by a restart.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from txbroker.testing.errors import KitError
+
+FORMAT = 1
+FILE = "snapshot.json"
+DATA = "data"
+_LOCK = ".lock"
+
+# Stops the broker, calls back, and starts it again.
+Restart = Callable[[Callable[[], None]], Any]
+
+
+class Snapshots:
+    """`data`: the log directory of the broker with this id."""
+
+    def __init__(self, data: str, broker_id: int, restart: Restart) -> None:
+        self._data = data
+        self._broker_id = broker_id
+        self._restart = restart
+
+    async def take(self, to: str) -> None:
+        """Copy the data into a new directory, which is there as a whole or not at all. KitError."""
+        path = _absolute(to)
+        if os.path.lexists(path) and (not os.path.isdir(path) or os.listdir(path)):
+            raise KitError(f"{path} exists: specify a new or an empty directory")
+        partial = f"{path}.partial"
+        failed: list[OSError] = []
+
+        def copy() -> None:
+            try:
+                os.makedirs(partial)
+                shutil.copytree(self._data, os.path.join(partial, DATA), ignore=shutil.ignore_patterns(_LOCK))
+                with open(os.path.join(partial, FILE), "w", encoding="utf-8") as file:
+                    json.dump({"format": FORMAT, "broker.id": self._broker_id}, file)
+                os.replace(partial, path)
+            except (OSError, shutil.Error) as error:
+                failed.append(error)
+                shutil.rmtree(partial, ignore_errors=True)
+
+        await self._restart(copy)
+        if failed:
+            raise KitError(f"{path} cannot be written: {_reason(failed[0])}; nothing was copied, and the broker serves clients again")
+
+    async def restore(self, source: str) -> None:
+        """Replace the data by that of a snapshot. KitError, and the data is what it was."""
+        path = _absolute(source)
+        self._check(path)
+        fresh, replaced = f"{self._data}.restored", f"{self._data}.replaced"
+        for left in (fresh, replaced):
+            shutil.rmtree(left, ignore_errors=True)
+        failed: list[OSError] = []
+        try:
+            shutil.copytree(os.path.join(path, DATA), fresh)
+        except (OSError, shutil.Error) as error:
+            shutil.rmtree(fresh, ignore_errors=True)
+            raise KitError(f"{path} cannot be copied: {_reason(error)}; the broker has its data") from None
+
+        def exchange() -> None:
+            try:
+                os.rename(self._data, replaced)
+                os.rename(fresh, self._data)
+            except OSError as error:
+                failed.append(error)
+                if not os.path.exists(self._data):
+                    os.rename(replaced, self._data)
+
+        try:
+            await self._restart(exchange)
+        finally:
+            for left in (fresh, replaced):
+                shutil.rmtree(left, ignore_errors=True)
+        if failed:
+            raise KitError(f"the data was not replaced: {_reason(failed[0])}; the broker has its data")
+
+    def _check(self, path: str) -> None:
+        try:
+            with open(os.path.join(path, FILE), encoding="utf-8") as file:
+                found: Any = json.load(file)
+        except (OSError, ValueError):
+            raise KitError(f"{path} is no snapshot: it has no {FILE} that can be read") from None
+        if not isinstance(found, Mapping) or found.get("format") != FORMAT or not os.path.isdir(os.path.join(path, DATA)):
+            raise KitError(f"{path} is no snapshot of this version of txbroker")
+        if found.get("broker.id") != self._broker_id:
+            raise KitError(f"{path} is a snapshot of broker {found.get('broker.id')}, and this is broker {self._broker_id}")
+
+
+def _absolute(path: str) -> str:
+    if not os.path.isabs(path):
+        raise KitError(f"{path!r} is not an absolute path")
+    return os.path.normpath(path)
+
+
+def _reason(error: OSError) -> str:
+    if isinstance(error, shutil.Error):  # a list of files with their reasons
+        return str(error.args[0][0][2])
+    return error.strerror or str(error)
