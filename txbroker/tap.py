@@ -54,6 +54,7 @@ started_log = logging.getLogger("kafka.server.KafkaServer")
 running_log = logging.getLogger("kafka.server.BrokerLifecycleManager")
 
 
+ANSWER_S = 0.2
 TREE_THREADS = 1  # all waiting operations are one job
 DISK_THREADS = 16  # for syncs, deletes and moves, which wait for the disk and not for each other
 
@@ -170,7 +171,7 @@ class BrokerService(Service):
     def restart(self, startup: Startup, between: Callable[[], None]) -> Deferred[None]:
         """Stop the broker, call `between`, and start another one with this configuration; `between` must not fail.
 
-        Fires when clients are served again. If the new one cannot start, the process ends as at its first start.
+        Fires when clients are served again. If the new one cannot start it fails with StartError, and the process ends soon after.
         """
         done: Deferred[None] = Deferred()
 
@@ -181,8 +182,8 @@ class BrokerService(Service):
             await self._start_broker()
 
         def ended(failure: Failure) -> None:
-            self._not_started(failure)
             done.errback(failure)
+            self._reactor.callLater(ANSWER_S, self._not_started, failure)  # the caller may have to answer a client
 
         self._garbage_collection.begin_again()
         self._starting = Deferred.fromCoroutine(run())

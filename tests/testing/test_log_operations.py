@@ -53,7 +53,7 @@ def received(consumer: Consumer, value: bytes) -> list[Any]:
     def has_arrived() -> bool:
         message = consumer.poll(0.1)
         seen.append(None if message is None else message.error() or message.value())
-        return seen[-1] == value
+        return bool(seen[-1] == value)
 
     until(has_arrived, f"{value!r} has arrived")
     return [each for each in seen if each is not None]

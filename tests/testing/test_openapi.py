@@ -6,6 +6,7 @@ import http.client
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -43,6 +44,8 @@ TRIED: Mapping[str, Mapping[str, Any]] = {
     "fill": {"body": {"topic": "orders", "count": 10}},
     "truncate": {"body": {"topic": "orders", "partition": 0, "to": 0}},
     "recreate": {"body": {"topic": "orders"}},
+    "snapshot": {"body": {"to": "{tmp}/snapshot"}},
+    "restore": {"body": {"from": "{tmp}/restored"}},
 }
 
 
@@ -78,14 +81,14 @@ def test_an_operation_says_what_it_does_and_takes(operation: Operation) -> None:
 
 @pytest.mark.process
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda each: each.name)
-def test_an_operation_answers_as_it_is_described(kafka: Kafka, operation: Operation) -> None:
+def test_an_operation_answers_as_it_is_described(kafka: Kafka, operation: Operation, tmp_path: Path) -> None:
     """Also what it is sent is as described."""
     assert operation.name in TRIED, f"add {operation.name} to TRIED"
     assert request(kafka, "POST", "/v1/reset", {})[0] == 200
     _, rule = request(kafka, "POST", "/v1/rules", {"action": "hold"})
     kafka.produce("orders", "one")  # for the journal
     with prepared(kafka, operation.name):
-        check(kafka, operation, str(rule["id"]))
+        check(kafka, operation, str(rule["id"]), tmp_path)
 
 
 @contextmanager
@@ -105,12 +108,16 @@ def prepared(kafka: Kafka, name: str) -> Iterator[None]:
         assert request(kafka, "POST", "/v1/at/end", {})[0] == 200
 
 
-def check(kafka: Kafka, operation: Operation, rule_id: str) -> None:
+def check(kafka: Kafka, operation: Operation, rule_id: str, tmp_path: Path) -> None:
+    if operation.name == "restore":
+        kafka.snapshot(tmp_path / "restored")
     tried = TRIED[operation.name]
     _, document = request(kafka, "GET", "/v1/openapi.json", None)
     path = operation.path.format(**{name: rule_id if name == "id" else value for name, value in tried.get("path", {}).items()})
     query = f"?{tried['query']}" if "query" in tried else ""
     body = tried.get("body", {}) if operation.method == "POST" else None
+    if body is not None:
+        body = {key: value.replace("{tmp}", str(tmp_path)) if isinstance(value, str) else value for key, value in body.items()}
     described = document["paths"][f"/v1{operation.path}"][operation.method.lower()]
     if body is not None:
         Draft202012Validator(described["requestBody"]["content"]["application/json"]["schema"]).validate(body)

@@ -32,6 +32,7 @@ In the process of the broker:
 | `operations` `broker_routes` | what the control port does with the broker itself |
 | `moved_clock` `due_work` | the wall clock with an offset, and what is done when it moves |
 | `expiry` | members and transactions that end by request |
+| `snapshots` | copies of the data of a broker, and the way back |
 | `log_operations` | logs that are rolled, filled and truncated, and topics that are recreated |
 | `faults` | the rules and the journal of one broker |
 | `rule_specs` | the form of a rule, and its checks |

@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from txbroker.errors import StartError
 from txbroker.testing.errors import KitError
 
 FORMAT = 1
@@ -78,6 +79,11 @@ class Snapshots:
 
         try:
             await self._restart(exchange)
+        except StartError as error:
+            shutil.rmtree(self._data, ignore_errors=True)
+            os.rename(replaced, self._data)
+            problem = f"the broker cannot start with the data of {path}, and has ended ({error})"
+            raise KitError(f"{problem}; start it again with its own") from None
         finally:
             for left in (fresh, replaced):
                 shutil.rmtree(left, ignore_errors=True)
