@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from release import documents, image_context, wheels
-from release.environments import VERSIONS, Tools, empty_environment, python_version, pythons
+from release.environments import VERSIONS, Tools, build_environment, empty_environment, python_version, pythons
 from release.source import Source, export, read
 from release.steps import Refused, fail, note, run, step
 
@@ -67,7 +67,7 @@ def make(source: Source, place: Path, chosen: Mapping[str, Path], arguments: arg
         (sdist,) = index.glob("*.tar.gz")
         documents.check_sdist(sdist, run("git", "ls-tree", "-r", "--name-only", source.commit, cwd=ROOT).splitlines())
     with step("the pure wheel"):
-        wheels.build_pure(tools, sdist, newest, index)
+        wheels.build_pure(tools, sdist, build_environment(tools, place / f"build-{python_version(newest)}", newest), index)
     build_compiled(tools, sdist, chosen, place, index, arguments)
     modules = wheels.compiled_modules((files / "setup.py").read_text(encoding="utf-8"))
     built = sorted(index.glob("*.whl"))
@@ -84,7 +84,7 @@ def make(source: Source, place: Path, chosen: Mapping[str, Path], arguments: arg
         context = made / f"{name}-image.tar.gz"
         image_context.write(files, context, source.commit, source.seconds)
     check_image(source, context, place)
-    missing = wheels.not_built(tools, files, built)
+    missing = wheels.not_built((files / "pyproject.toml").read_text(encoding="utf-8"), built)
     if missing:
         note(f"wheels that were not built here: {', '.join(missing)}")
         note("to build them, run this where a container engine runs, with ARCHS=x86_64,aarch64 where it can run both")
@@ -104,7 +104,8 @@ def build_compiled(tools: Tools, sdist: Path, chosen: Mapping[str, Path], place:
             note(f"Python {version} is not on this machine")
             continue
         with step(f"the compiled wheel for Python {version}, with {chosen[version]}"):
-            wheels.build_compiled(tools, sdist, chosen[version], index, place / f"built-{version}")
+            environment = build_environment(tools, place / f"build-{version}", chosen[version])
+            wheels.build_compiled(tools, sdist, environment, index, place / f"built-{version}")
 
 
 def check_installed(tools: Tools, source: Source, built: Sequence[Path], chosen: Mapping[str, Path], place: Path, files: Path) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 
 from release.steps import Refused, run
 
 VERSIONS = ("3.11", "3.12", "3.13", "3.14")
+ROOT = Path(__file__).resolve().parent.parent
 REQUIREMENTS = Path(__file__).with_name("requirements.txt")
 _MARK = "requirements.txt"  # the copy is written when all of them are installed
 
@@ -24,7 +26,7 @@ class Tools:
             return
         shutil.rmtree(place, ignore_errors=True)
         run(python, "-m", "venv", place, cwd=place.parent)
-        run(place / "bin" / "python", "-m", "pip", "install", "-q", "-r", REQUIREMENTS, cwd=place.parent)
+        run(place / "bin" / "python", "-m", "pip", "install", "-q", "--no-compile", "-r", REQUIREMENTS, cwd=place.parent)
         shutil.copy(REQUIREMENTS, mark)
 
     def run(self, program: str, *arguments: str | Path, cwd: Path, **environment: str) -> str:
@@ -35,6 +37,15 @@ class Tools:
     def pip(self, python: Path, *arguments: str | Path, cwd: Path, **environment: str) -> str:
         """Run pip for another Python, which needs none."""
         return self.run("python", "-m", "pip", "--python", python, "--disable-pip-version-check", *arguments, cwd=cwd, **environment)
+
+
+def build_environment(tools: Tools, place: Path, python: str | Path) -> Path:
+    """Create an environment with what pyproject.toml requires for a build; returns its Python."""
+    if not place.exists():
+        made = empty_environment(place, python)
+        requires = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["build-system"]["requires"]
+        tools.pip(made, "install", "-q", "--no-compile", *requires, cwd=place.parent)
+    return place / "bin" / "python"
 
 
 def empty_environment(place: Path, python: str | Path) -> Path:

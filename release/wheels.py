@@ -8,6 +8,7 @@ import re
 import shutil
 import struct
 import subprocess
+import tomllib
 import zipfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -35,21 +36,26 @@ def container_engine() -> bool:
     return docker is not None and subprocess.run([docker, "version"], capture_output=True, check=False).returncode == 0
 
 
-def build_pure(tools: Tools, sdist: Path, python: Path, target: Path) -> None:
-    """Build the wheel for every platform."""
-    tools.pip(python, "wheel", "-q", "--no-deps", "-w", target, sdist, cwd=target, TXBROKER_COMPILE="0")
+def build_pure(tools: Tools, sdist: Path, environment: Path, target: Path) -> None:
+    """Build the wheel for every platform, with the Python of an environment for builds."""
+    _build(tools, sdist, environment, target, "0")
 
 
-def build_compiled(tools: Tools, sdist: Path, python: Path, target: Path, place: Path) -> None:
+def build_compiled(tools: Tools, sdist: Path, environment: Path, target: Path, place: Path) -> None:
     """Build the wheel of one Python, and give it the tag of the oldest system that can load it."""
     place.mkdir()
-    tools.pip(python, "wheel", "-q", "--no-deps", "-w", place, sdist, cwd=place, TXBROKER_COMPILE="1")
+    _build(tools, sdist, environment, place, "1")
     (built,) = place.glob("*.whl")
     tools.run("auditwheel", "repair", "--strip", "-w", target, built, cwd=place)
 
 
+def _build(tools: Tools, sdist: Path, environment: Path, target: Path, wish: str) -> None:
+    tools.pip(environment, "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", target, sdist, cwd=target, TXBROKER_COMPILE=wish)
+
+
 def build_in_containers(tools: Tools, sdist: Path, target: Path, architectures: str) -> None:
     """Build the wheels of every Python for glibc and musl, as pyproject.toml configures it."""
+    tools.run("python", "-m", "pip", "install", "-q", "cibuildwheel>=3.2", cwd=target)
     tools.run("cibuildwheel", "--platform", "linux", "--archs", architectures, "--output-dir", target, sdist, cwd=target)
 
 
@@ -58,17 +64,17 @@ def own_architecture() -> str:
     return platform.machine()
 
 
-def not_built(tools: Tools, root: Path, wheels: Iterable[Path]) -> list[str]:
-    """Which of the wheels that pyproject.toml configures are not there, as cibuildwheel names them."""
-    listed = tools.run("cibuildwheel", "--print-build-identifiers", "--platform", "linux", "--archs", "x86_64,aarch64", root, cwd=root)
+def not_built(settings: str, wheels: Iterable[Path]) -> list[str]:
+    """Which of the wheels that the text of pyproject.toml configures are not there, as cibuildwheel names them."""
+    configured = tomllib.loads(settings)["tool"]["cibuildwheel"]
     names = [wheel.name for wheel in wheels]
-
-    def built(identifier: str) -> bool:
-        python, _, system = identifier.partition("-")
-        family, _, architecture = system.partition("_")
-        return any(f"-{python}-" in name and family in name and name.endswith(f"_{architecture}.whl") for name in names)
-
-    return [identifier for identifier in listed.split() if not built(identifier)]
+    return [
+        f"{python}-{family}_{architecture}"
+        for family in ("manylinux", "musllinux")
+        for architecture in configured["linux"]["archs"]
+        for python in (pattern.removesuffix("-*") for pattern in configured["build"])
+        if not any(f"-{python}-" in name and family in name and name.endswith(f"_{architecture}.whl") for name in names)
+    ]
 
 
 def check(wheel: Path, modules: Iterable[str]) -> None:

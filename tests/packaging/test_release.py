@@ -140,6 +140,16 @@ def test_the_configured_wheels_are_those_of_the_classifiers() -> None:
     assert re.findall(r"Programming Language :: Python :: (3\.\d+)", listed) == list(VERSIONS)
 
 
+def test_what_was_not_built_is_listed() -> None:
+    settings = (CHECKOUT / "pyproject.toml").read_text()
+    assert len(wheels.not_built(settings, [])) == len(VERSIONS) * 2 * 2
+    made = [Path(f"txbroker-1-cp{version.replace('.', '')}-cp3-manylinux_2_17_x86_64.whl") for version in VERSIONS]
+    made += [Path("txbroker-1-py3-none-any.whl"), Path("txbroker-1-cp311-cp311-musllinux_1_2_aarch64.whl")]
+    missing = wheels.not_built(settings, made)
+    assert len(missing) == len(VERSIONS) * 3 - 1
+    assert "cp312-manylinux_aarch64" in missing and "cp311-musllinux_aarch64" not in missing and "cp311-manylinux_x86_64" not in missing
+
+
 def test_every_list_of_compiled_modules_is_the_same() -> None:
     paths = [compiled.source(module).relative_to(CHECKOUT).with_suffix("") for module in compiled.COMPILED]
     assert {".".join(path.parts) for path in paths} == set(MODULES)
@@ -225,6 +235,7 @@ def release(root: Path, *arguments: str | Path) -> subprocess.CompletedProcess[s
 
 
 @pytest.mark.process
+@pytest.mark.timeout(850)  # two minutes of CPU time, also on a machine that other tests use
 def test_a_release_is_whole_and_works(tmp_path: Path) -> None:
     """All of it, for this Python: built, and the wheels installed in empty environments, where they serve clients."""
     root, output = tmp_path / "root", tmp_path / "output"
