@@ -96,6 +96,9 @@ def test_explain(start_broker: Callable[..., Server]) -> None:
     run("acls", *to, "--add", "--allow-principal", "User:a", "--operation", "All", "--topic", "t")
     assert re.search(r"User:a may do Read on Topic t: an ACL allows it: User:a has ALLOW permission", ask("User:a"))
     assert "User:root is one of super.users" in ask("User:root")
+    _, complaint = run("acls", *to, "--add", "--deny-principal", "User:root", "--deny-principal", "User:eve", "--topic", "t")
+    assert complaint == "the ACLs that deny are stored, and User:root may still do everything: remove it from super.users of the brokers\n"
+    assert "User:root is one of super.users" in ask("User:root")
     denied = ask("User:b", status=1)
     assert "User:b may not do Read on Topic t: no ACL allows it" in denied
     command = denied.splitlines()[1].removeprefix("To allow it: txbroker ").split()

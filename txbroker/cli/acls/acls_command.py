@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from itertools import groupby
 from typing import Any
 
 from txbroker.cli import clients
 from txbroker.cli.acls import acl_requests, suggestion
 from txbroker.cli.acls.acl_flags import Named, add_flags, named, wanted
-from txbroker.cli.acls.explanation import explain
+from txbroker.cli.acls.explanation import SUPER_USERS, explain
 from txbroker.cli.arguments import add_client
+from txbroker.cli.broker_settings import broker_ids, settings
 from txbroker.cli.results import Column, Results, results
 from txbroker.console.failures import DONE, USAGE, BadUsage, CommandFailed, warn
 from txbroker.security.acl_effect import without_effect
-from txbroker.security.acl_model import ANY, AclBinding, AclEntry, AclFilter, PatternType, ResourcePattern
+from txbroker.security.acl_model import ANY, AclBinding, AclEntry, AclFilter, AclPermission, PatternType, ResourcePattern
+from txbroker.security.principals import super_users
 
 DESCRIPTION = """\
 List, add and remove access control lists (ACLs), explain why a client may do something or not, or suggest rules.
@@ -111,12 +113,24 @@ def _add(arguments: argparse.Namespace, changes: dict[Named, list[AclEntry]], sh
     ]
     with clients.administering(arguments) as admin:
         acl_requests.create(admin, bindings)
+        denied = {binding.entry.principal for binding in bindings if binding.entry.permission is AclPermission.DENY}
+        supers = denied & _super_users(admin) if denied else set()
     _show(shown, sorted(bindings), "Adding ACLs for resource")
     for binding in sorted(bindings):
         wrong = without_effect(binding)
         if wrong is not None:
             warn(f"the ACL {binding} is stored, and {wrong}")
+    for principal in sorted(supers):
+        warn(f"the ACLs that deny are stored, and {principal} may still do everything: remove it from {SUPER_USERS} of the brokers")
     return DONE
+
+
+def _super_users(admin: Any) -> Set[str]:
+    """Those of one broker; none if it does not show them."""
+    try:
+        return super_users(settings(admin, broker_ids(admin)[0], (SUPER_USERS,)).get(SUPER_USERS))
+    except CommandFailed:
+        return frozenset()
 
 
 def _remove(arguments: argparse.Namespace, changes: dict[Named, list[AclEntry]], shown: Results) -> int:
