@@ -312,7 +312,7 @@ def end_of(broker: Guarded, topic: str) -> int:
     return offset
 
 
-def produced(topic: str, size: int) -> produce.ProduceRequest:
+def of_size(topic: str, size: int) -> produce.ProduceRequest:
     data = [produce.PartitionProduceData(index=0, records=build([Record(0, 1_700_000_000_000, b"k", Random(size).randbytes(size))]))]
     return produce.ProduceRequest(acks=1, timeout_ms=1000, topic_data=[produce.TopicProduceData(name=topic, partition_data=data)])
 
@@ -325,7 +325,7 @@ def test_a_fetch_that_waits_is_checked_again_when_records_come(broker: Guarded) 
     request.max_wait_ms, request.min_bytes = 600_000, 1
     assert connection.frame_received(memoryview(bytearray(broker.frame(request, 12)[2][4:])))
     assert connection.in_flight == 1
-    assert codes(broker.ask(produced(DENIED, 1), 9, has(AclOperation.READ, TOPIC, DENIED))) == [0]
+    assert codes(broker.ask(of_size(DENIED, 1), 9, has(AclOperation.READ, TOPIC, DENIED))) == [0]
     output = joined(connection.take_output())
     answer = decode(fetch.FetchResponse, 12, output[9:])
     assert codes(answer) == [0, NO_TOPIC] and not answer.responses[0].partitions[0].records
@@ -343,13 +343,13 @@ def test_what_a_fetch_read_before_it_waited_is_checked_too(broker: Guarded, in_s
         session_id = broker.ask(request, 12).session_id
         request = fetched(12, session_id, 1, more=False)
     else:
-        assert codes(broker.ask(produced(DENIED, 1), 9)) == [0]
+        assert codes(broker.ask(of_size(DENIED, 1), 9)) == [0]
     request.max_wait_ms, request.min_bytes = 600_000, 500
     assert connection.frame_received(memoryview(bytearray(broker.frame(request, 12)[2][4:])))
     if in_session:
-        assert codes(broker.ask(produced(DENIED, 1), 9)) == [0]
+        assert codes(broker.ask(of_size(DENIED, 1), 9)) == [0]
     assert connection.in_flight == 1
-    assert codes(broker.ask(produced(LAST, 600), 9, has(AclOperation.READ, TOPIC, DENIED))) == [0]
+    assert codes(broker.ask(of_size(LAST, 600), 9, has(AclOperation.READ, TOPIC, DENIED))) == [0]
     answer = decode(fetch.FetchResponse, 12, joined(connection.take_output())[9:])
     found = {topic.topic: topic.partitions[0] for topic in answer.responses}
     assert found[DENIED].error_code == NO_TOPIC and not found[DENIED].records
