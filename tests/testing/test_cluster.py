@@ -472,3 +472,25 @@ def test_the_command_for_other_languages(tmp_path: Path) -> None:
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE_S) == 0
     assert not brokers_in(tmp_path) and not list(tmp_path.iterdir())
+
+
+def test_logs_are_rolled_and_filled_at_their_leaders(kafka: Kafka, names: Namespace) -> None:
+    topic = names.topic(partitions=3)
+    kafka.fill(topic, 3000, size=20)
+    kafka.roll(topic)
+    found = kafka.records(topic)
+    assert [each.key for each in found] == [b"%d" % number for number in range(3000)]
+    assert [each.offset for each in found if each.partition == 2] == list(range(1000))
+
+
+def test_what_only_a_broker_alone_can_do_changes_nothing(kafka: Kafka, names: Namespace, tmp_path: Path) -> None:
+    topic = names.topic()
+    kafka.produce(topic, "one")
+    calls: tuple[Callable[[], object], ...] = (
+        lambda: kafka.truncate(topic, 0, 0), lambda: kafka.recreate_topic(topic),
+        lambda: kafka.snapshot(tmp_path / "x"), lambda: kafka.restore(tmp_path / "x"),
+    )  # fmt: skip
+    for call in calls:
+        with pytest.raises(KitError, match="a cluster cannot truncate, recreate_topic, snapshot and restore: take"):
+            call()
+    assert values(kafka, topic) == [b"one"] and not list(tmp_path.iterdir())

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from twisted.internet.defer import Deferred
 
 from txbroker.broker.components import Components
+from txbroker.cluster.image import PartitionImage
 from txbroker.cluster.node_data import NO_LEADER
 from txbroker.cluster.partition import Partition
 from txbroker.errors import BrokerError, StorageError
@@ -34,9 +35,10 @@ class LogOperations:
         self._faults = faults
         self._components = components
 
-    def roll(self, topic: str) -> None:
-        """Close the active segment of each partition that has records in it."""
-        for partition in self._led(topic):
+    async def roll(self, topic: str) -> None:
+        """Close the active segment of each replica that this broker has."""
+        await self._until_known(topic)
+        for partition in self._partitions(topic):
             try:
                 partition.log.roll(self._clock.now_ms())
             except BrokerError as error:
@@ -45,18 +47,22 @@ class LogOperations:
                 raise KitError(f"{partition.topic_partition} was not rolled: {error}") from None
 
     async def fill(self, topic: str, count: int, size: int) -> dict[int, int]:
-        """Append records in as few batches as possible, spread over the partitions; the end of each partition.
+        """Append records in as few batches as possible, spread over the partitions; the end of each partition that this broker leads.
 
-        The key of a record is its number, as text; its value, of `size` bytes, begins with the number.
+        The key of a record is its number, as text; its value, of `size` bytes, begins with the number. The other brokers of a cluster
+        append what belongs into their partitions.
         """
-        partitions = self._led(topic)
-        share, rest = divmod(count, len(partitions))
+        await self._until_known(topic)
+        numbers = sorted(self._known(topic))
+        led = {each.topic_partition.partition: each for each in self._partitions(topic) if each.is_leader}
+        share, rest = divmod(count, len(numbers))
         first = 0
-        for index, partition in enumerate(partitions):
+        for index, number in enumerate(numbers):
             last = first + share + (index < rest)
-            await self._append(partition, range(first, last), size)
+            if number in led:
+                await self._append(led[number], range(first, last), size)
             first = last
-        return {partition.topic_partition.partition: partition.log.log_end_offset for partition in partitions}
+        return {number: partition.log.log_end_offset for number, partition in led.items()}
 
     async def _append(self, partition: Partition, numbers: range, size: int) -> None:
         limit = min(partition.log.config.max_message_bytes, partition.log.config.segment_bytes)
@@ -145,15 +151,32 @@ class LogOperations:
         found = [partition for partition in self._components.replicas if partition.topic_partition.topic == topic]
         return sorted(found, key=lambda each: each.topic_partition)
 
-    def _led(self, topic: str) -> list[Partition]:
-        """All partitions of a topic, which this broker must lead."""
+    async def _until_known(self, topic: str) -> None:
+        """A broker of a cluster knows a topic a little later than the one that has created it."""
+        late_s = self._reactor.seconds() + (0 if self._faults.is_alone else PATIENCE_S)
+        while self._reactor.seconds() < late_s:
+            known = self._components.image.topic(topic)
+            if known is not None and all(each.leader != NO_LEADER for each in known.partitions.values()):
+                return
+            await self._pause()
+        self._known(topic)
+
+    def _known(self, topic: str) -> Mapping[int, PartitionImage]:
+        """The partitions of a topic, each with a leader."""
         known = self._components.image.topic(topic)
         if known is None:
             raise KitError(f"there is no topic {topic}")
+        for number, partition in known.partitions.items():
+            if partition.leader == NO_LEADER:
+                raise KitError(f"{TopicPartition(topic, number)} has no leader: start its brokers first")
+        return known.partitions
+
+    def _led(self, topic: str) -> list[Partition]:
+        """All partitions of a topic, which this broker must lead."""
         partitions = [each for each in self._partitions(topic) if each.is_leader]
-        missing = sorted(set(known.partitions) - {each.topic_partition.partition for each in partitions})
+        missing = sorted(self._known(topic).keys() - {each.topic_partition.partition for each in partitions})
         if missing:
-            raise KitError(f"this broker does not lead {TopicPartition(topic, missing[0])}: ask its leader")
+            raise KitError(f"this broker does not lead {TopicPartition(topic, missing[0])}")
         return partitions
 
     def _refuse_internal(self, topic: str) -> None:

@@ -118,7 +118,7 @@ class Operations:
 
     async def _roll(self, body: Mapping[str, Any]) -> object:
         _fields(body, "topic")
-        self._serving(self._logs).roll(_required(body, "topic"))
+        await self._serving(self._logs).roll(_required(body, "topic"))
         return {}
 
     async def _fill(self, body: Mapping[str, Any]) -> object:
@@ -130,29 +130,31 @@ class Operations:
     async def _truncate(self, body: Mapping[str, Any]) -> object:
         _fields(body, "topic", "partition", "to")
         topic, partition, to = _required(body, "topic"), _number(body, "partition", 2**31 - 1), _number(body, "to", 2**63 - 1)
+        self._alone()
         end, epoch = await self._serving(self._logs).truncate(topic, partition, to)
         return {"end": end, "leader_epoch": epoch}
 
     async def _recreate(self, body: Mapping[str, Any]) -> object:
         _fields(body, "topic")
+        self._alone()
         await self._serving(self._logs).recreate(_required(body, "topic"))
         return {}
 
     async def _snapshot(self, body: Mapping[str, Any]) -> object:
         _fields(body, "to")
         self._serving(self._components)
-        await self._kept().take(_required(body, "to"))
+        await self._alone().take(_required(body, "to"))
         return {}
 
     async def _restore(self, body: Mapping[str, Any]) -> object:
         _fields(body, "from")
         self._serving(self._components)
-        await self._kept().restore(_required(body, "from"))
+        await self._alone().restore(_required(body, "from"))
         return {}
 
-    def _kept(self) -> Snapshots:
+    def _alone(self) -> Snapshots:
         if self._snapshots is None:
-            raise KitError("a broker of a cluster has no snapshots: its metadata is not in its directory")
+            raise KitError("a cluster cannot truncate, recreate_topic, snapshot and restore: take Kafka() with one broker for that")
         return self._snapshots
 
     def _serving(self, part: T | None) -> T:
