@@ -81,7 +81,7 @@ def _tls(config: BrokerConfig) -> TlsSettings | None:
         return None
     password = _secret(config, "zookeeper.ssl.keystore.password")
     enabled = config.list("zookeeper.ssl.enabled.protocols") or (config.text("zookeeper.ssl.protocol"),)
-    identification = config.optional_text(f"zookeeper.{IDENTIFICATION_KEY}") or ""
+    identification = config.optional_text("zookeeper.ssl.endpoint.identification.algorithm") or ""
     values: Mapping[str, str] = {
         "ssl.enabled.protocols": ",".join(_protocols(enabled)),
         "ssl.cipher.suites": ",".join(config.list("zookeeper.ssl.cipher.suites")),
