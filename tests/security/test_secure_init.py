@@ -213,9 +213,24 @@ def test_renewal_replaces_all_or_nothing(tmp_path: Path) -> None:
     _, complaint = txbroker("secure", "renew", str(made), status=1)
     assert "broker-2/broker.pem: its certificate was not signed by ca.pem of this directory" in complaint
     assert (made / "broker-1" / "broker.pem").read_bytes() == before
-    (foreign / "ca.key").unlink()
-    _, complaint = txbroker("secure", "renew", str(foreign), status=1)
-    assert "ca.key: No such file or directory; `txbroker secure renew` needs a directory that `txbroker secure init`" in complaint
+    _, complaint = txbroker("secure", "renew", str(tmp_path), status=1)
+    assert "ca.pem: No such file or directory; `txbroker secure renew` needs a directory that `txbroker secure init`" in complaint
+
+
+def test_the_key_of_the_authority_may_be_elsewhere(tmp_path: Path) -> None:
+    made, elsewhere = tmp_path / "made", tmp_path / "elsewhere.key"
+    txbroker("secure", "init", str(made))
+    (made / "ca.key").rename(elsewhere)
+    before = certificate(made / "broker.pem")
+    _, complaint = txbroker("secure", "renew", str(made), status=1)
+    assert f"{made} has no ca.key, the key of the authority: name the file where you keep it with --ca-key" in complaint
+    _, complaint = txbroker("secure", "renew", str(made), "--ca-key", str(tmp_path / "none"), status=1)
+    assert f"{tmp_path / 'none'} cannot be read: No such file or directory" in complaint
+    assert certificate(made / "broker.pem") == before
+    txbroker("secure", "renew", str(made), "--ca-key", str(elsewhere))
+    after = certificate(made / "broker.pem")
+    after.verify_directly_issued_by(certificate(made / "ca.pem"))
+    assert after != before and not (made / "ca.key").exists()
 
 
 def test_only_the_owner_reads_secrets(tmp_path: Path) -> None:

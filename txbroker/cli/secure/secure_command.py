@@ -18,6 +18,7 @@ from txbroker.cli.secure import secured_files
 from txbroker.cli.secure.overrides import AUTHORIZER_KEY, check_overrides
 from txbroker.cli.secure.secured_files import ADMIN, CLIENT, Place
 from txbroker.console.failures import DONE, BadUsage, CommandFailed
+from txbroker.console.input_files import read_text
 
 DESCRIPTION = """\
 Write what a broker needs for TLS, logins and access control lists, and what its clients need; and give it other certificates in time.
@@ -45,6 +46,7 @@ Replace the certificates in a directory of `txbroker secure init` by others of t
 running broker of this machine uses them within ten seconds, and open connections go on. Copy the files of other machines there.
 
   txbroker secure renew /etc/txbroker
+  txbroker secure renew ./secured --ca-key /media/usb/ca.key
 """
 
 DAYS = 365
@@ -80,6 +82,7 @@ def add_parser(subparsers: Any) -> None:
     init.set_defaults(command=run_init, command_name="txbroker secure init")
     renew = commands.add_parser("renew", help="replace certificates before they end", description=RENEW_DESCRIPTION)
     renew.add_argument("directory", metavar="DIR", help="a directory that `txbroker secure init` has written")
+    renew.add_argument("--ca-key", metavar="FILE", help="the key of the authority (default: ca.key in DIR)")
     _add_days(renew)
     renew.set_defaults(command=run_renew, command_name="txbroker secure renew")
 
@@ -227,7 +230,11 @@ def run_renew(arguments: argparse.Namespace) -> int:
     from txbroker.cli.secure import certificate_maker
 
     directory = os.path.abspath(arguments.directory)
-    own = certificate_maker.Pair(_read(directory, "ca.key"), _read(directory, "ca.pem"))
+    certificate = _read(directory, "ca.pem")
+    key = os.path.join(directory, "ca.key") if arguments.ca_key is None else os.path.abspath(arguments.ca_key)
+    if arguments.ca_key is None and not os.path.lexists(key):
+        raise CommandFailed(f"{directory} has no ca.key, the key of the authority: name the file where you keep it with --ca-key")
+    own = certificate_maker.Pair(read_text(key), certificate)
     authority = certificate_maker.Authority.load(own, certificate_maker.now())
     paths = sorted(glob(os.path.join(escape(directory), "broker.pem")) + glob(os.path.join(escape(directory), "broker-*", "broker.pem")))
     if not paths:
