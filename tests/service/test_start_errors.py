@@ -156,5 +156,6 @@ def test_logins_that_only_the_metadata_has_are_refused(stored: dict[str, str], i
     (name,) = stored
     assert str(caught.value) == (
         f"/config/brokers/3 of the metadata sets {name}, but keys of logins are read only from the file of the broker (and --override): "
-        "set them there to the same values"
+        "set them there to the same values, or delete them there, while no broker runs: `txbroker configs --log-dirs /tmp/kafka-logs "
+        f"--alter --broker 3 --delete-config {name}`"
     )

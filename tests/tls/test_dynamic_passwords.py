@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import ssl
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,12 +13,13 @@ import pytest
 from cryptography import x509
 from kazoo.client import KazooClient
 
+from tests.cli.commands import run as txbroker
 from tests.support import java
 from tests.support.broker import BrokerProcess
 from tests.support.cache import KAFKA_OLD
 from tests.support.certificates import PASSWORD, Authority
 from tests.support.kafka import ZooKeeperProcess
-from tests.support.server import HOST, free_port
+from tests.support.server import HOST, ServerFailed, free_port
 from tests.support.waiting import PATIENCE_S, until
 from txbroker.config.password_encoder import EncoderSettings, PasswordEncoder
 
@@ -60,6 +63,36 @@ class Running:
             client.close()
         found: dict[str, str] = json.loads(data)["config"]
         return found
+
+
+def test_a_password_that_cannot_be_read_is_deleted_while_the_broker_is_stopped(server_directory: Path, name: str) -> None:
+    """A broker without ZooKeeper, by the command that its refusal names."""
+    folder = server_directory / name
+    folder.mkdir()
+    authority = Authority(folder)
+    server = BrokerProcess(folder, {"broker.id": "1"})
+    server.port = free_port()
+    server.overrides |= {
+        "listeners": f"PLAINTEXT://{server.address},OUTSIDE://{HOST}:{free_port()}",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,OUTSIDE:SSL", f"{PREFIX}.keystore.type": "PEM",
+        f"{PREFIX}.keystore.location": str(authority.issue("first").pem()), "password.encoder.secret": SECRET,
+    }  # fmt: skip
+    broker = ("--alter", "--broker", "1")
+    key = f"{PREFIX}.key.password"
+    try:
+        server.start()
+        txbroker("configs", "--bootstrap-server", server.address, *broker, "--add-config", f"{key}={PASSWORD}")
+        _, complaint = txbroker("configs", "--log-dirs", str(server.data), *broker, "--delete-config", key, status=1)
+        assert "if a broker is running on it, stop it first" in complaint
+        server.stop()
+        server.overrides["password.encoder.secret"] = NEW_SECRET
+        with pytest.raises(ServerFailed) as refused:
+            server.start()
+        (command,) = re.findall(r"while no broker runs: `txbroker (configs [^`]+)`", str(refused.value))
+        txbroker(*shlex.split(command))
+        server.start()
+    finally:
+        server.close()
 
 
 @pytest.fixture

@@ -369,11 +369,38 @@ def test_no_other_store_is_used_instead_of_one_of_the_metadata(tmp_path: Path, s
     config.set_dynamic({key: "/none"}, {})
     with pytest.raises(StartError) as caught:
         tls.open(7)
-    advice = ", or delete them there with `kafka-configs --zookeeper` of Apache Kafka 3.9" if zookeeper else ""
+    advice = (", or delete them there with `kafka-configs --zookeeper` of Apache Kafka 3.9" if zookeeper else
+              ", or delete them there, while no broker runs: `txbroker configs --log-dirs /tmp/kafka-logs --alter --broker 7 "
+              f"--delete-config {key}`")  # fmt: skip
     assert str(caught.value) == (
         f"{key} is /none, which cannot be read: No such file or directory (listener A); /config/brokers/7 of the metadata sets {key}: "
         f"restore what they name{advice}"
     )
+
+
+@pytest.mark.parametrize(
+    ("static", "stored", "named"),
+    [
+        ("listener.name.a.ssl.keystore.location=/none", {"client.auth": "requested"}, []),
+        ("listener.name.a.ssl.keystore.password=x", {"truststore.location": "{ca}"}, []),
+        ("listener.name.a.ssl.keystore.password=x", {"keystore.type": "PEM", "client.auth": "requested"}, ["keystore.type"]),
+        ("listener.name.a.ssl.truststore.location=", {"client.auth": "required", "enabled.protocols": "TLSv1.3"}, ["client.auth"]),
+        ("ssl.client.auth=required", {"truststore.location": "", "enabled.protocols": "TLSv1.3"}, ["truststore.location"]),
+    ],
+)
+def test_the_message_names_the_stored_keys_that_the_fault_concerns(
+    tmp_path: Path, static: str, stored: dict[str, str], named: list[str]
+) -> None:
+    authority = Authority(tmp_path)
+    config = broker_config(SECURED.format(own=authority.issue("broker").pem(), trusted=authority.pem()) + static + "\n")
+    config.set_dynamic({f"listener.name.a.ssl.{key}": value.format(ca=authority.pem()) for key, value in stored.items()}, {})
+    tls = TlsListeners(config, parse_listeners(config), Clock(), maybeDeferred, lambda: NOW_MS)
+    with pytest.raises(StartError) as caught:
+        tls.open(7)
+    names = ", ".join(f"listener.name.a.ssl.{key}" for key in named)
+    _, has_advice, advice = str(caught.value).partition("; /config/brokers/7 of the metadata sets ")
+    assert bool(has_advice) == bool(named) and advice.startswith(names)
+    assert all(f"ssl.{key}" not in advice for key in stored if key not in named)
 
 
 @pytest.mark.parametrize(

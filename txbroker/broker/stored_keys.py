@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import posixpath
+import re
+import shlex
 from collections.abc import Iterable
 
 from txbroker.broker.identity import uses_zookeeper
@@ -12,12 +15,32 @@ from txbroker.config.listeners import Listeners
 from txbroker.config.resolve import BrokerConfig
 from txbroker.config.sasl import has_sasl
 from txbroker.errors import StartError
+from txbroker.tls.settings import TlsProblem
+
+_KEY = re.compile(r"ssl\.[a-z.]*[a-z]")
 
 
-def stored_keys(config: BrokerConfig, prefix: str, family: str, broker_id: int) -> str:
-    """The end of an error about a listener: which keys of it are in the metadata, and what to do. Empty if there are none."""
-    names = [name for name in config.stored if name.startswith((prefix, family)) and (listener_base(name) or name).startswith(family)]
-    return f"; {_named(names, broker_id)}: restore what they name{_or_delete(config)}" if names else ""
+def stored_keys(config: BrokerConfig, prefix: str, problem: TlsProblem, broker_id: int) -> str:
+    """The end of an error about a listener: which keys of it that the problem concerns are in the metadata, and what to do.
+
+    Empty if there are none: the fault is in the file of the broker then.
+    """
+    names = [name for name in config.stored if name.startswith((prefix, "ssl.")) and _concerns(problem, listener_base(name) or name)]
+    return f"; {_named(names, broker_id)}: restore what they name{_or_delete(config, names, broker_id)}" if names else ""
+
+
+def _concerns(problem: TlsProblem, key: str) -> bool:
+    """Whether it is the key, or is named with it, or belongs to the same store."""
+    if key in (problem.key, *_KEY.findall(problem.problem)):
+        return True
+    store = _store(key)
+    return store is not None and (store == _store(problem.key) or store in problem.problem)
+
+
+def _store(key: str) -> str | None:
+    if key.startswith("ssl.keystore.") or key == "ssl.key.password":
+        return "key store"
+    return "trust store" if key.startswith("ssl.truststore.") else None
 
 
 def refuse_stored_sasl(config: BrokerConfig, listeners: Listeners, broker_id: int) -> None:
@@ -34,7 +57,7 @@ def refuse_stored_sasl(config: BrokerConfig, listeners: Listeners, broker_id: in
     if names:
         raise StartError(
             f"{_named(names, broker_id)}, but keys of logins are read only from the file of the broker (and --override): set them there to "
-            f"the same values{_or_delete(config)}"
+            f"the same values{_or_delete(config, names, broker_id)}"
         )
 
 
@@ -49,5 +72,13 @@ def _named(names: Iterable[str], broker_id: int) -> str:
     return f"{node_paths.broker_entity(broker_id).path} of the metadata sets {', '.join(sorted(names))}"
 
 
-def _or_delete(config: BrokerConfig) -> str:
-    return ", or delete them there with `kafka-configs --zookeeper` of Apache Kafka 3.9" if uses_zookeeper(config) else ""
+def _or_delete(config: BrokerConfig, names: Iterable[str], broker_id: int) -> str:
+    if uses_zookeeper(config):
+        return ", or delete them there with `kafka-configs --zookeeper` of Apache Kafka 3.9"
+    directories = config.list("log.dirs")
+    if config.optional_text("txbroker.metadata.socket"):
+        directories = tuple(posixpath.dirname(path) for path in directories)  # of a process, below those of the command
+    return (
+        f", or delete them there, while no broker runs: `txbroker configs --log-dirs {shlex.quote(','.join(directories))} --alter --broker "
+        f"{broker_id} --delete-config {','.join(sorted(names))}`"
+    )

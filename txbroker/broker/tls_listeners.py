@@ -89,7 +89,7 @@ class TlsListeners:
                 if tls is None or _settings(self._config, listener) != tls.loaded.settings:
                     self.by_name[name] = self._open(listener)
             except TlsProblem as problem:
-                yield self._shown(listener, problem) + stored_keys(self._config, listener_prefix(name), "ssl.", broker_id)
+                yield self._shown(listener, problem) + stored_keys(self._config, listener_prefix(name), problem, broker_id)
 
     def client_context(self) -> Callable[[], Any] | None:
         """Returns the context of new connections to other brokers; None if these have no TLS."""

@@ -19,8 +19,10 @@ Describe and alter the dynamic configurations of topics and brokers, and the quo
   txbroker configs --bootstrap-server 127.0.0.1:9092 --alter --topic hello --add-config retention.ms=3600000,cleanup.policy=[compact,delete]
   txbroker configs --bootstrap-server 127.0.0.1:9092 --alter --entity-type brokers --entity-default --delete-config log.retention.ms
   txbroker configs --bootstrap-server 127.0.0.1:9092 --alter --client reports --add-config consumer_byte_rate=1000000
+  txbroker configs --log-dirs /srv/txbroker --alter --broker 1 --delete-config listener.name.ssl.ssl.key.password
 
 --describe without a name describes all topics, or all brokers and their defaults. A value that contains commas is enclosed in brackets.
+--log-dirs deletes configurations of a broker without ZooKeeper that is stopped, as it does not start with them.
 """
 
 
@@ -76,7 +78,9 @@ class Entity(NamedTuple):
 def add_parser(subparsers: Any) -> None:
     """Add the subcommand."""
     parser = subparsers.add_parser("configs", help="describe and alter configurations of topics and brokers", description=DESCRIPTION)
-    add_client(parser)
+    add_client(parser, required=False)
+    log_dirs_help = "with --alter and --delete-config, for a broker: the log.dirs of a stopped broker, instead of --bootstrap-server"
+    parser.add_argument("--log-dirs", metavar="DIR,...", help=log_dirs_help)
     actions = parser.add_mutually_exclusive_group(required=True)
     actions.add_argument("--describe", dest="action", action="store_const", const="describe", help="describe the dynamic configurations")
     actions.add_argument("--alter", dest="action", action="store_const", const="alter", help="alter dynamic configurations")
@@ -134,6 +138,10 @@ def keys(text: str) -> list[str]:
 
 def run(arguments: argparse.Namespace) -> int:
     """Do the one action; BadUsage, CommandFailed."""
+    if (arguments.bootstrap_server is None) == (arguments.log_dirs is None):
+        raise BadUsage("specify one of --bootstrap-server and --log-dirs")
+    if arguments.log_dirs is not None:
+        return _run_stopped(arguments)
     limited = quota_configs.parts(arguments)
     if limited:
         return _run_quotas(arguments, limited)
@@ -150,6 +158,21 @@ def run(arguments: argparse.Namespace) -> int:
     with clients.administering(arguments) as admin:
         for entity in [Entity(kind, name)] if name is not None else _all(admin, kind):
             _show(results(arguments), entity, _describe(admin, entity), arguments.all)
+    return DONE
+
+
+def _run_stopped(arguments: argparse.Namespace) -> int:
+    from txbroker.cli import stored_broker_configs
+    from txbroker.cluster import node_paths
+
+    if quota_configs.parts(arguments) or arguments.action != "alter" or arguments.add_config or arguments.add_config_file:
+        raise BadUsage("--log-dirs is only valid with --alter and --delete-config, for a broker")
+    kind, name = chosen(arguments)
+    if kind != "brokers":
+        raise BadUsage("--log-dirs is only valid with --alter and --delete-config, for a broker")
+    entity = node_paths.ALL_BROKERS if name == DEFAULT else node_paths.broker_entity(int(name or ""))
+    stored_broker_configs.delete(arguments.log_dirs, entity, arguments.delete_config)
+    _show_altered(results(arguments), Entity(kind, name or DEFAULT), dict.fromkeys(arguments.delete_config))
     return DONE
 
 
