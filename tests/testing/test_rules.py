@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
-from kafka import KafkaProducer
-from kafka.errors import KafkaError
+from kafka import KafkaConsumer, KafkaProducer
+from kafka.errors import CorruptRecordError, KafkaError
 
-from tests.support.waiting import PATIENCE_S
+from tests.support.waiting import PATIENCE_S, until
 from txbroker.errors import ErrorCode
 from txbroker.testing import Kafka, KitError, Namespace, UnmatchedRule
 
@@ -188,6 +188,48 @@ def test_metadata_with_an_error_has_the_brokers(kafka: Kafka, names: Namespace) 
     assert found[:3] == [("LEADER_NOT_AVAILABLE",)] * 2 + [()]
 
 
+def test_a_throttled_client_waits(kafka: Kafka, names: Namespace) -> None:
+    topic = names.topic()
+    rule = kafka.when("Produce", topic=topic).throttle(300)
+    throttled: list[int] = []
+    settings = {"throttle_cb": lambda event: throttled.append(round(event.throttle_time * 1000))}
+    sender = producer(kafka, names, **settings)
+    assert send(sender, topic, b"one", b"two") == [(None, 0), (None, 1)]
+    until(lambda: sender.poll(0) or throttled, "the client reports it")
+    assert throttled[0] == 300 and rule.hits == 1
+
+
+def test_a_corrupted_batch_is_found_and_read_again(kafka: Kafka, names: Namespace) -> None:
+    topic, group = names.topic(), names.group()
+    settings = {"client_id": names.client_id(), "consumer_timeout_ms": PATIENCE_S * 1000}
+    consumer = KafkaConsumer(topic, **kafka.client_config("kafka-python", group), **settings)
+    rule = kafka.when("Fetch", client_id=names.client_id()).corrupt()
+
+    def has_fetched() -> bool:
+        assert not consumer.poll(timeout_ms=50)
+        return len(kafka.journal.where(api="Fetch", client_id=names.client_id(), outcome="answered")) >= 2
+
+    until(has_fetched, "the consumer has got answers without records, which cannot be corrupted")
+    kafka.produce(topic, "one")
+    with pytest.raises(CorruptRecordError):
+        next(consumer)
+    assert rule.hits == 1
+    consumer.seek_to_beginning()
+    assert next(consumer).value == b"one"
+    consumer.close()
+
+
+def test_requests_of_one_version(kafka: Kafka, names: Namespace) -> None:
+    topic = names.topic()
+    sender = producer(kafka, names)
+    assert send(sender, topic, b"one") == [(None, 0)]
+    (entry,) = kafka.journal.where(api="Produce", topic=topic)
+    other = kafka.when("Produce", topic=topic, version=entry.version - 1).optional().error("MESSAGE_TOO_LARGE")
+    same = kafka.when("Produce", topic=topic, version=entry.version).error("MESSAGE_TOO_LARGE")
+    assert send(sender, topic, b"two")[0][0] == "MSG_SIZE_TOO_LARGE"
+    assert (other.hits, same.hits) == (0, 1)
+
+
 def test_errors_of_groups_and_transactions(kafka: Kafka, names: Namespace) -> None:
     topic, group, transactional_id = names.topic(), names.group(), names.client_id("id")
     kafka.produce(topic, "one")
@@ -269,6 +311,10 @@ def wrong(name: str, rule: Callable[[Kafka], object], problem: str) -> Any:
     wrong("times", lambda k: k.when().times(0).disconnect(), "times is 0; it must be from 1 to"),
     wrong("probability", lambda k: k.when().with_probability(2).disconnect(), "the probability is 2.0; it must be from 0 to 1"),
     wrong("delay", lambda k: k.when().delay(-1), "the delay is -1.0 seconds; it must be from 0"),
+    wrong("version", lambda k: k.when("Produce", version=99).disconnect(), "a rule for Produce of version 99 never matches: it has the"),
+    wrong("throttle", lambda k: k.when("SaslAuthenticate").throttle(5), "an answer to SaslAuthenticate has no throttle time: use delay"),
+    wrong("throttle time", lambda k: k.when().throttle(-1), "the throttle time is -1 ms; it must be from 0"),
+    wrong("corrupt", lambda k: k.when("Produce").corrupt(), "corrupt changes a record batch, which only Fetch answers have"),
     wrong("slice", lambda k: k.when().slice(0), "the size of slice is 0; it must be a number of bytes"),
     wrong("name", lambda k: k.journal.where(topc="t"), "an entry of the journal has no 'topc'"),
 ])  # fmt: skip

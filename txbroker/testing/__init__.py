@@ -41,6 +41,7 @@ In the process of the broker:
 | `tally` | the counts of rules and the numbers of the journal, of one broker or of a cluster |
 | `served_broker` `member_control` | the control port of one broker: what its cluster asks for |
 | `isr_bars` | replicas that are kept out of ISRs |
+| `changed_answers` | what rules change in the answers of the broker |
 | `traffic` | what a request is about, and the errors of a response |
 | `fault_ports` `fault_protocol` | the place between sockets and broker where rules act |
 

@@ -21,6 +21,7 @@ _RULE = object_like(RuleSpec, {
     "topic": {"description": "only requests about this topic"},
     "partition": {"description": "only requests about this partition of the topic; -1 for all"},
     "broker": {"description": "only requests to the broker with this id; -1 for all"},
+    "version": {"description": "only requests of this version; -1 for all"},
     "group": {"description": "only requests about this group"},
     "client_id": {"description": "only requests of this client id"},
     "transactional_id": {"description": "only requests about this transactional id"},
@@ -33,6 +34,7 @@ _RULE = object_like(RuleSpec, {
     "error": {"enum": ["", *ErrorCode.__members__], "description": "of the action error: a name of Kafka's class Errors"},
     "seconds": {"minimum": 0, "description": "of the action delay"},
     "size": {"minimum": 0, "description": "truncate: so many bytes are sent; slice: bytes of a piece"},
+    "milliseconds": {"minimum": 0, "description": "of the action throttle: the throttle_time_ms of the answer"},
     "of": {"enum": ["request", "answer"], "description": "what delay and hold hold back"},
     "optional": {"description": "a client of this port may ignore that the rule never acted"},
 })  # fmt: skip

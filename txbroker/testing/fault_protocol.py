@@ -21,6 +21,7 @@ from txbroker.connection.protocol import Connection
 from txbroker.errors import BrokerError, ErrorCode, ProtocolError
 from txbroker.log.region import Region
 from txbroker.testing import traffic
+from txbroker.testing.changed_answers import changed_answer
 from txbroker.testing.faults import Faults
 from txbroker.testing.journal_log import OPEN, Call
 from txbroker.testing.rule_set import ActiveRule
@@ -163,7 +164,7 @@ class FaultProtocol:
         request = self._decoded(frame, route)
         api = route.name.partition(" ")[0]
         about = traffic.subject(request, self._faults.ids)
-        rule = None if client_id == OWN_CLIENT_ID else self._faults.rules.choose(api, client_id, about)
+        rule = None if client_id == OWN_CLIENT_ID else self._faults.rules.choose(api, route.api_version, client_id, about)
         call = self._faults.journal.begin(
             self._faults.now_s(), self._number, api, route.api_version, correlation_id, client_id, about, 0 if rule is None else rule.number
         )
@@ -285,7 +286,7 @@ class FaultProtocol:
         action = rule.spec.action
         if action == "duplicate":
             answer.parts = [*parts, *parts]
-        elif action == "error":
+        elif action in ("error", "throttle", "corrupt"):
             answer.parts = self._edited(answer, rule, parts)
         elif action == "lose_answer":
             answer.parts = []
@@ -293,13 +294,14 @@ class FaultProtocol:
             answer.parts = [_joined(parts)[: rule.spec.size]] if action == "truncate" else parts
 
     def _edited(self, answer: _Answer, rule: ActiveRule, parts: list[Part]) -> list[Part]:
-        """The broker's own answer with the error in the place of the rule's topic, or of all."""
+        """The broker's own answer with the change of the rule; unchanged if there is nothing to change."""
         call, route = answer.call, answer.route
         frame = memoryview(_joined(parts))[4:]
         response: Any = decode(route.response, route.api_version, frame[response_body_position(frame, route.response_header) :])
-        for topic in response.topics:
-            if rule.spec.topic in ("", topic.name):
-                topic.error_code, topic.partitions = ErrorCode[rule.spec.error], []
+        if not changed_answer(response, route.api_version, rule.spec, self._faults.ids):
+            rule.missed()
+            call.rule = 0
+            return parts
         call.errors = traffic.errors(response)
         return response_frame(response, route.encode, route.response_header, call.correlation_id)[0]
 

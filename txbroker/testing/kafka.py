@@ -244,6 +244,7 @@ class Kafka(BrokerControl):
         topic: str = "",
         partition: int = -1,
         broker: int = -1,
+        version: int = -1,
         group: str = "",
         client_id: str = "",
         transactional_id: str = "",
@@ -254,7 +255,8 @@ class Kafka(BrokerControl):
         the methods of this class. A rule ends with its test, or with the broker; UnmatchedRule is raised then if it has never acted.
         """
         spec = RuleSpec(
-            api=api, topic=topic, partition=partition, broker=broker, group=group, client_id=client_id, transactional_id=transactional_id
+            api=api, topic=topic, partition=partition, broker=broker, version=version, group=group, client_id=client_id,
+            transactional_id=transactional_id,
         )  # fmt: skip
         return When(spec, self._rules.add)
 

@@ -40,10 +40,15 @@ class ActiveRule:
         """It acts on a request. The tally must be locked."""
         self._tally.increase(hits_of(self.number))
 
-    def matches(self, broker_id: int, api: str, client_id: str | None, subject: Subject) -> bool:
+    def missed(self) -> None:
+        """It had nothing to change in the answer, so that it has not acted."""
+        with self._tally.locked():
+            self._tally.increase(hits_of(self.number), -1)
+
+    def matches(self, broker_id: int, api: str, version: int, client_id: str | None, subject: Subject) -> bool:
         """Whether a request is one of those that this rule is about."""
         spec = self.spec
-        if spec.broker not in (-1, broker_id):
+        if spec.broker not in (-1, broker_id) or spec.version not in (-1, version):
             return False
         if (spec.api and spec.api != api) or (spec.client_id and spec.client_id != client_id):
             return False
@@ -106,9 +111,9 @@ class RuleSet:
         """Those that are there, the oldest first."""
         return list(self._rules.values())
 
-    def choose(self, api: str, client_id: str | None, subject: Subject) -> ActiveRule | None:
+    def choose(self, api: str, version: int, client_id: str | None, subject: Subject) -> ActiveRule | None:
         """The rule that acts on this request, if any. Every rule that matches it counts it."""
-        matching = [rule for rule in self._rules.values() if rule.matches(self._broker_id, api, client_id, subject)]
+        matching = [rule for rule in self._rules.values() if rule.matches(self._broker_id, api, version, client_id, subject)]
         if not matching:
             return None
         with self._tally.locked():

@@ -11,8 +11,9 @@ from typing import Any
 from txbroker.errors import ErrorCode
 from txbroker.testing.errors import KitError
 from txbroker.testing.traffic import has_field, request_classes
+from txbroker.wire.schema import field_types, response_class
 
-ACTIONS = ("error", "delay", "hold", "disconnect", "lose_answer", "blackhole", "duplicate", "truncate", "slice")
+ACTIONS = ("error", "delay", "hold", "disconnect", "lose_answer", "blackhole", "duplicate", "truncate", "slice", "throttle", "corrupt")
 TRIGGERS = ("times", "on_call", "always", "probability")
 NAME_LENGTH_MAX = 1000
 COUNT_MAX = 1_000_000
@@ -25,12 +26,14 @@ class RuleSpec:
 
     An empty matcher matches every request. `count`: of `times` and `on_call`. `size`: bytes, of `truncate` and `slice`. `after`: the number
     of a rule that must have acted before. `of`: whether `delay` and `hold` hold back the request or the answer.
+    `milliseconds`: of `throttle`. `version`: of the request, -1 for all.
     """
 
     api: str = ""
     topic: str = ""
     partition: int = -1
     broker: int = -1
+    version: int = -1
     group: str = ""
     client_id: str = ""
     transactional_id: str = ""
@@ -43,6 +46,7 @@ class RuleSpec:
     error: str = ""
     seconds: float = 0.0
     size: int = 0
+    milliseconds: int = 0
     of: str = "answer"
     optional: bool = False
 
@@ -53,7 +57,7 @@ class RuleSpec:
 
     def shown(self) -> str:
         """The rule in one line, for errors."""
-        named = ("topic", "partition", "broker", "group", "client_id", "transactional_id")
+        named = ("topic", "partition", "broker", "version", "group", "client_id", "transactional_id")
         matchers = [f"{name}={getattr(self, name)!r}" for name in named if getattr(self, name) not in ("", -1)]
         numbers = {"times": self.count, "on_call": self.count, "probability": self.probability}
         trigger = f"{self.trigger}({numbers[self.trigger]})" if self.trigger in numbers else self.trigger
@@ -89,6 +93,10 @@ def _check(spec: RuleSpec) -> None:
         raise KitError(f"the size of {spec.action} is {spec.size}; it must be a number of bytes")
     if not (math.isfinite(spec.seconds) and 0 <= spec.seconds <= DELAY_S_MAX):
         raise KitError(f"the delay is {spec.seconds} seconds; it must be from 0 to {DELAY_S_MAX:g}")
+    if not 0 <= spec.milliseconds <= DELAY_S_MAX * 1000:
+        raise KitError(f"the throttle time is {spec.milliseconds} ms; it must be from 0 to {DELAY_S_MAX * 1000:g}")
+    if spec.action == "corrupt" and spec.api != "Fetch":
+        raise KitError("corrupt changes a record batch, which only Fetch answers have: name Fetch, or use truncate or slice")
     if not 1 <= spec.count <= COUNT_MAX:
         raise KitError(f"{spec.trigger} is {spec.count}; it must be from 1 to {COUNT_MAX}")
     if not 0 <= spec.probability <= 1:
@@ -105,6 +113,11 @@ def _check_api(spec: RuleSpec) -> None:
     known = request_classes()
     if spec.api not in known:
         raise KitError(f"there is no request {spec.api!r}{_suggestion(spec.api, known)}; use a name of Kafka's protocol guide")
+    versions = known[spec.api].versions
+    if spec.version >= 0 and spec.version not in versions:
+        raise KitError(f"a rule for {spec.api} of version {spec.version} never matches: it has the versions {versions}")
+    if spec.action == "throttle" and "throttle_time_ms" not in field_types(response_class(known[spec.api])):
+        raise KitError(f"an answer to {spec.api} has no throttle time: use delay")
     for matcher in ("topic", "group", "transactional_id"):
         if getattr(spec, matcher) and not has_field(known[spec.api], matcher):
             raise KitError(f"a rule for {spec.api} with a {matcher} never matches: the request has none; remove the {matcher}")

@@ -98,6 +98,17 @@ class When:
         """Send the answer in pieces of `size` bytes."""
         return self._act("slice", size=size)
 
+    def throttle(self, milliseconds: int) -> Rule:
+        """Answer with this throttle time (throttle_time_ms): a client sends nothing on the connection for so long (KIP-219).
+
+        An answer in a version without throttle times stays as it is, and the rule has not acted.
+        """
+        return self._act("throttle", milliseconds=milliseconds)
+
+    def corrupt(self) -> Rule:
+        """Change a byte of the records in an answer to Fetch: the CRC of their batch is wrong. Answers without records do not count."""
+        return self._act("corrupt")
+
     def _with(self, **changes: object) -> When:
         return When(replace(self._spec, **changes), self._add)  # type: ignore[arg-type]  # the methods above have the types
 

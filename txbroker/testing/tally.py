@@ -36,9 +36,9 @@ class Tally:
         """A count."""
         return self._counts.get(place, 0)
 
-    def increase(self, place: int) -> int:
-        """Add one; the new count."""
-        count = self._counts[place] = self._counts.get(place, 0) + 1
+    def increase(self, place: int, by: int = 1) -> int:
+        """Add one, or another number; the new count."""
+        count = self._counts[place] = self._counts.get(place, 0) + by
         return count
 
 
@@ -67,8 +67,8 @@ class SharedTally(Tally):
         found = os.pread(self._descriptor, _COUNT.size, place * _COUNT.size)
         return int(_COUNT.unpack(found)[0]) if len(found) == _COUNT.size else 0
 
-    def increase(self, place: int) -> int:
-        """Add one; the new count."""
-        count = self.get(place) + 1
+    def increase(self, place: int, by: int = 1) -> int:
+        """Add one, or another number; the new count."""
+        count = self.get(place) + by
         os.pwrite(self._descriptor, _COUNT.pack(count), place * _COUNT.size)
         return count
