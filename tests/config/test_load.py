@@ -23,8 +23,8 @@ from txbroker.errors import ConfigError
         ("super.users=User:a;bob",
          "server.properties:1: super.users is 'User:a;bob'; it must be a list of Type:name, separated by semicolons, "
          "such as User:admin;User:CN=broker,O=example"),
-        ("super.users=User:a;;User:b",
-         "server.properties:1: super.users is 'User:a;;User:b'; it must be a list of Type:name, separated by semicolons, "
+        ("super.users=User:a; ;bob",
+         "server.properties:1: super.users is 'User:a; ;bob'; it must be a list of Type:name, separated by semicolons, "
          "such as User:admin;User:CN=broker,O=example"),
         ("remote.log.storage.system.enable=true",
          "server.properties:1: remote.log.storage.system.enable is 'true'; it must be false: tiered storage is not supported"),
