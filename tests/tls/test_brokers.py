@@ -157,7 +157,7 @@ def test_a_trust_store_of_the_metadata_that_is_gone_prevents_the_start(listening
     with pytest.raises(ServerFailed) as failed:
         server.start()
     assert f"{prefix}truststore.location is {stored}, which cannot be read: No such file or directory (listener " in str(failed.value)
-    assert f"/config/brokers/1001 of the metadata sets {', '.join(sorted(prefix + key for key in values))}" in str(failed.value)
+    assert f"/config/brokers/1001 of the metadata sets {prefix}truststore.location, {prefix}truststore.type: " in str(failed.value)
     (tmp_path / "gone").rename(stored)
     server.start()
     assert not serves_without_certificate(listening)
