@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
 from jsonschema import Draft202012Validator
-from kafka import KafkaConsumer, KafkaProducer
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from tests.support.waiting import PATIENCE_S, until
@@ -118,7 +118,8 @@ def test_a_consumer_goes_on_with_the_new_leader(kafka: Kafka, names: Namespace) 
 def test_a_consumer_of_kafka_python_goes_on_too(kafka: Kafka, names: Namespace) -> None:
     topic = names.topic()
     settings = {"client_id": names.client_id(), "consumer_timeout_ms": PATIENCE_S * 1000}
-    consumer = KafkaConsumer(topic, **kafka.client_config("kafka-python", names.group()), **settings)
+    consumer = KafkaConsumer(**kafka.client_config("kafka-python", names.group()), **settings)
+    consumer.assign([TopicPartition(topic, 0)])
     for leader in (0, 1, 2):
         kafka.move_leader(topic, 0, leader)
         kafka.produce(topic, f"{leader}")

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
-from kafka import KafkaConsumer, KafkaProducer
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import CorruptRecordError, KafkaError
 
 from tests.support.waiting import PATIENCE_S, until
@@ -202,7 +202,8 @@ def test_a_throttled_client_waits(kafka: Kafka, names: Namespace) -> None:
 def test_a_corrupted_batch_is_found_and_read_again(kafka: Kafka, names: Namespace) -> None:
     topic, group = names.topic(), names.group()
     settings = {"client_id": names.client_id(), "consumer_timeout_ms": PATIENCE_S * 1000}
-    consumer = KafkaConsumer(topic, **kafka.client_config("kafka-python", group), **settings)
+    consumer = KafkaConsumer(**kafka.client_config("kafka-python", group), **settings)
+    consumer.assign([TopicPartition(topic, 0)])
     rule = kafka.when("Fetch", client_id=names.client_id()).corrupt()
 
     def has_fetched() -> bool:
