@@ -87,7 +87,8 @@ def test_a_topic_is_filled(kafka: Kafka, names: Namespace) -> None:
     filled = [each for each in found if each.value != b"first"]
     assert [each.key for each in filled] == [b"%d" % number for number in range(20_000)]
     assert filled[17].value == b"17..................", "twenty bytes"
-    consumer = KafkaConsumer(topic, **kafka.client_config("kafka-python", names.group()), consumer_timeout_ms=PATIENCE_S * 1000)
+    patient = {"consumer_timeout_ms": PATIENCE_S * 1000, "metadata_max_age_ms": 1000}  # it may join before it knows the topic
+    consumer = KafkaConsumer(topic, **kafka.client_config("kafka-python", names.group()), **patient)
     assert len([next(consumer) for _ in range(20_001)]) == 20_001
     consumer.close()
     kafka.fill(large, 10, size=2000)
