@@ -78,7 +78,7 @@ def read_by_confluent(kafka: Kafka, topic: str, group: str) -> list[Any]:
 
 
 def read_by_kafka_python(kafka: Kafka, topic: str, group: str) -> list[Any]:
-    settings = {"consumer_timeout_ms": PATIENCE_S * 1000, "metadata_max_age_ms": 1000}  # it may join before it knows the topic
+    settings = {"consumer_timeout_ms": PATIENCE_S * 1000}
     consumer = KafkaConsumer(topic, **kafka.client_config("kafka-python", group), **settings)
     try:
         return [next(consumer).value, next(consumer).value]

@@ -87,7 +87,7 @@ def test_a_topic_is_filled(kafka: Kafka, names: Namespace) -> None:
     filled = [each for each in found if each.value != b"first"]
     assert [each.key for each in filled] == [b"%d" % number for number in range(20_000)]
     assert filled[17].value == b"17..................", "twenty bytes"
-    patient = {"consumer_timeout_ms": PATIENCE_S * 1000, "metadata_max_age_ms": 1000}  # it may join before it knows the topic
+    patient = {"consumer_timeout_ms": PATIENCE_S * 1000}
     consumer = KafkaConsumer(topic, **kafka.client_config("kafka-python", names.group()), **patient)
     assert len([next(consumer) for _ in range(20_001)]) == 20_001
     consumer.close()

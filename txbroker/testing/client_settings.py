@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from txbroker.testing.errors import KitError
 
@@ -16,12 +17,14 @@ LIBRARIES: Mapping[str, tuple[str, str, str]] = {
     "kafka-python": _ARGUMENTS,
     "aiokafka": _ARGUMENTS,
 }
+# kafka-python may join a group before it knows a topic that was just created. It then has no partitions until it reads the metadata again.
+OF_CONSUMERS: Mapping[str, Mapping[str, Any]] = {"kafka-python": {"metadata_max_age_ms": 1000}}
 
 
-def client_settings(library: str, bootstrap_servers: str, group: str | None) -> dict[str, str]:
+def client_settings(library: str, bootstrap_servers: str, group: str | None) -> dict[str, Any]:
     """The settings for a producer or an admin client; with a group those for a consumer, which begins at the first record. KitError."""
     if library not in LIBRARIES:
         raise KitError(f"there are no settings for the client {library!r}; use one of {', '.join(LIBRARIES)}, or bootstrap_servers")
     servers_name, group_name, reset_name = LIBRARIES[library]
     found = {servers_name: bootstrap_servers}
-    return found if group is None else {**found, group_name: group, reset_name: "earliest"}
+    return found if group is None else {**found, group_name: group, reset_name: "earliest", **OF_CONSUMERS.get(library, {})}

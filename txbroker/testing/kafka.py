@@ -268,7 +268,7 @@ class Kafka(BrokerControl):
         """Remove all rules that were added here; with `check` UnmatchedRule if one of them has never acted."""
         self._rules.end(check=check)
 
-    def client_config(self, library: str, group: str | None = None) -> dict[str, str]:
+    def client_config(self, library: str, group: str | None = None) -> dict[str, Any]:
         """The settings with which a client connects: of confluent, librdkafka, java, kafka-python or aiokafka.
 
         With a group they are those of a consumer, which begins at the first record. KitError for another library.
