@@ -174,10 +174,9 @@ def test_readiness_while_logs_are_loaded_and_while_the_broker_stops(server_direc
     server.start()
     try:
         create_topic(server, "t", 3)
-        assert server.stop() == 0
-        # A FIFO in place of a file that each log reads: opening it blocks until it is written to.
-        place = server.partition_directory("t", 1) / "partition.metadata"
-        content = place.read_bytes()
+        server.kill()
+        # A FIFO in place of an index that recovery opens: that blocks until something opens it to write.
+        place = server.partition_directory("t", 1) / f"{0:020d}.index"
         place.unlink()
         os.mkfifo(place)
         with started_beside(server):
@@ -185,9 +184,9 @@ def test_readiness_while_logs_are_loaded_and_while_the_broker_stops(server_direc
             assert asked(port, "/healthz") == (200, b"ok\n")
             reported = asked(port, "/metrics")
             assert reported is not None and b"\nkafka_server_kafkaserver_brokerstate 2\n" in reported[1]
-            place.write_bytes(content)
+            with place.open("wb"):
+                place.unlink()  # recovery writes a file there
         assert asked(port, "/readyz") == (200, b"ok\n")
-        place.unlink()
         # And a FIFO in place of a checkpoint that is written at the end.
         os.mkfifo(server.data / "recovery-point-offset-checkpoint.tmp")
         ending = threading.Thread(target=server.stop)
