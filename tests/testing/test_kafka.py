@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -233,6 +234,22 @@ def test_invalid_arguments(arguments: dict[str, Any], problem: str, tmp_path: Pa
 def test_a_port_in_use(kafka: Kafka) -> None:
     with pytest.raises(KitError, match=f"port {kafka.port} is in use; stop what uses it, or specify no port"):
         Kafka(port=kafka.port).start()
+
+
+def test_the_port_is_kept_while_the_broker_does_not_run() -> None:
+    with Kafka() as kafka:
+        port = kafka.port
+        kafka.kill()
+        with socket.socket() as other, pytest.raises(OSError, match="in use"):
+            other.bind(("127.0.0.1", port))
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", port))
+        kafka.start()
+        assert kafka.port == port
+        kafka.create_topic("again")
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        other.bind(("127.0.0.1", port))
 
 
 def test_a_broker_that_does_not_run_or_was_not_started_here(kafka: Kafka) -> None:

@@ -210,7 +210,7 @@ def test_a_wrong_option(option: str, problem: str, suite: Suite) -> None:
 def test_a_port_in_use_and_a_port_for_each_of_several_brokers(suite: Suite, broker: Server) -> None:
     suite.write("test_it.py", "def test_it(txbroker): pass\n")
     output = suite.run(f"--txbroker-port={broker.port}", status=1)
-    problem = f"the broker did not start: port {broker.port} is in use; stop what uses it, or specify no port, and a free one is taken"
+    problem = f"port {broker.port} is in use; stop what uses it, or specify no port, and a free one is taken"
     assert f"Failed: {problem}" in output.splitlines() or problem in output
     output = suite.run("-n1", f"--txbroker-port={broker.port}", "--txbroker-per-worker", xdist=True, status=1)
     assert "remove --txbroker-per-worker, or the port" in output

@@ -108,5 +108,5 @@ def test_wrong_flags(flags: tuple[str, ...], status: int, problem: str, tmp_path
 def test_a_port_in_use(tmp_path: Path, broker: Server) -> None:
     with command(tmp_path, "--port", str(broker.port), stdin=subprocess.DEVNULL) as process:
         _, errors = process.communicate(timeout=PATIENCE_S)
-    problem = f"the broker did not start: port {broker.port} is in use; stop what uses it, or specify no port, and a free one is taken"
+    problem = f"port {broker.port} is in use; stop what uses it, or specify no port, and a free one is taken"
     assert (process.returncode, errors) == (1, f"txbroker test-server: {problem}\n")

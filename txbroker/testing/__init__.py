@@ -4,6 +4,7 @@
 |---|---|
 | `kafka` | `Kafka`: a broker of a test, from start to stop, and what a test does with it |
 | `broker_process` | the process of one broker: command, start, stop, log |
+| `reserved_port` | a port that stays the broker's while it does not run |
 | `server` | the main program of that process |
 | `process_end` | notices that the process of the tests has ended |
 | `settings` | the settings of a broker, checked and completed with defaults for tests |

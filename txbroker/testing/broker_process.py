@@ -19,7 +19,6 @@ LOOK_S = 0.005
 BROKER = "txbroker.testing.server"
 PACKAGE = Path(__file__).parent.parent.parent
 _REFUSAL = "txbroker: "
-_IN_USE = "Address already in use"
 _TAIL_BYTES = 6000
 
 
@@ -132,9 +131,6 @@ class BrokerProcess:
         refusals = [line.removeprefix(_REFUSAL) for line in self.log_tail(start).splitlines() if line.startswith(_REFUSAL)]
         if not refusals:
             return f"its process has ended; its log ends with:\n{self.log_tail(start)}"
-        if _IN_USE in refusals[0]:
-            listener = self._settings.get("listeners", "").partition(",")[0]
-            return f"port {listener.rpartition(':')[2]} is in use; stop what uses it, or specify no port, and a free one is taken"
         return "; ".join(dict.fromkeys(refusals))
 
 

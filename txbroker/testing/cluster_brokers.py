@@ -16,6 +16,7 @@ from txbroker.testing.cluster_settings import broker_overrides
 from txbroker.testing.cluster_view import Address, ClusterView
 from txbroker.testing.control_client import ControlClient
 from txbroker.testing.errors import KitError
+from txbroker.testing.reserved_port import reserve
 from txbroker.testing.rule_specs import known_brokers
 from txbroker.testing.settings import HOST
 from txbroker.testing.tally import SharedTally
@@ -82,7 +83,7 @@ class ClusterBrokers:
         self._brokers: dict[int, ClusterBroker] = {}
         arguments = ("--tally", str(directory / TALLY), "--began", repr(began_s))
         for number, port in enumerate(ports):
-            reserved = _reserve(port)
+            reserved = reserve(port)
             settings = broker_overrides(common, number, reserved.getsockname()[1], data, socket_path)
             own = directory / f"broker.{number}"
             process = BrokerProcess(
@@ -213,15 +214,3 @@ class ClusterBrokers:
             futures = [pool.submit(work, broker) for broker in self.all()]
         for future in futures:
             future.result()
-
-
-def _reserve(port: int) -> socket.socket:
-    """A socket that keeps a port, without listening on it: its broker can listen, no other process and no client gets it. KitError."""
-    made = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
-    try:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind((HOST, port))
-    except OSError:
-        made.close()
-        raise KitError(f"port {port} is in use; stop what uses it, or specify no port, and free ones are taken") from None
-    return made

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -24,6 +25,7 @@ from txbroker.testing.journal import Journal
 from txbroker.testing.moved_clock import read_offset
 from txbroker.testing.namespaces import Namespace
 from txbroker.testing.records import Reading, Record, produce
+from txbroker.testing.reserved_port import reserve
 from txbroker.testing.rule_specs import RuleSpec, known_brokers
 from txbroker.testing.rules import Rules, When
 from txbroker.testing.settings import OWN_CLIENT_ID, broker_settings
@@ -65,6 +67,7 @@ class Kafka(BrokerControl):
         self._start_timeout_s = start_timeout_s
         self._directory: Path | None = None
         self._process: BrokerProcess | None = None
+        self._reserved: socket.socket | None = None
         self._servers: str | None = None
         self._owner = os.getpid()
         self.is_shared = False
@@ -125,7 +128,10 @@ class Kafka(BrokerControl):
         """That of the broker, or of the cluster, which is not started yet; KitError."""
         data = str(directory / "data" if self._data is None else Path(self._data).absolute())
         if self._count == 1:
-            return BrokerProcess(directory, broker_settings(self._settings, self._port, data), self._owner, remove=True)
+            if self._reserved is None:
+                self._reserved = reserve(self._port)
+            settings = broker_settings(self._settings, self._reserved.getsockname()[1], data)
+            return BrokerProcess(directory, settings, self._owner, remove=True)
         if self._servers is None:
             ports = [self._port and self._port + number for number in range(self._count)]
         else:
@@ -349,6 +355,9 @@ class Kafka(BrokerControl):
         return Administration(_addresses(self.bootstrap_servers), _CLIENT)
 
     def _remove(self) -> None:
+        if self._reserved is not None:
+            self._reserved.close()
+            self._reserved = None
         if self._directory is not None:
             shutil.rmtree(self._directory, ignore_errors=True)
             self._directory = None
