@@ -3,8 +3,8 @@
     [2026-01-31 12:00:00,123] INFO [KafkaServer id=1] started (kafka.server.KafkaServer)
     {"time": "2026-01-31T12:00:00.123Z", "level": "INFO", "logger": "kafka.server.KafkaServer", "message": "[KafkaServer id=1] started"}
 
-Messages have names that clients choose. So the further lines of a message are indented, and control characters are escaped: each line that
-begins with a time is one of this process.
+Messages have names that clients choose. So control characters are escaped, and as text the further lines of a message are indented: each
+line that begins with a time is one of this process.
 """
 
 from __future__ import annotations
@@ -58,7 +58,12 @@ class TextFormatter(logging.Formatter):
     """Kafka's layout; the further lines of a message, and of a traceback, begin with a tab, as in Twisted's logs."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return "\n\t".join(map(visible, super().format(record).split("\n")))
+        return "\n\t".join(lines(super().format(record)))
+
+
+def lines(text: str) -> list[str]:
+    """The lines of a message, with control characters escaped."""
+    return [visible(line) for line in text.split("\n")]
 
 
 class JsonFormatter(logging.Formatter):
@@ -75,7 +80,8 @@ class JsonFormatter(logging.Formatter):
         line |= {name: value for name, value in vars(record).items() if name not in _OWN and name not in line}
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        return json.dumps(line, ensure_ascii=False, default=str)
+        text = json.dumps(line, ensure_ascii=False, default=str)
+        return text if text.isprintable() else "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in text)
 
 
 # The attributes of every record; others were given as `extra`.

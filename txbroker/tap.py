@@ -369,7 +369,7 @@ class _ToTwisted(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         level = LogLevel.lookupByName("critical" if record.levelno >= logging.CRITICAL else _LEVELS.get(record.levelno, "info"))
-        Logger(namespace=record.name).emit(level, "{text}", text=self.format(record))
+        Logger(namespace=record.name).emit(level, "{text}", text="\n".join(log_output.lines(self.format(record))))
 
 
 _LEVELS = {logging.DEBUG: "debug", logging.INFO: "info", logging.WARNING: "warn", logging.ERROR: "error"}

@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import Any
 
 import pytest
 from twisted.internet.task import Clock
 
 from txbroker.api.request_context import Session
+from txbroker.broker.audit_file import WAITING_MAX
 from txbroker.security.acl_index import NO_ACL, SUPER_USER, Rule
 from txbroker.security.acl_model import AclOperation as Op
 from txbroker.security.acl_model import AclResource as R
-from txbroker.security.audit_trail import CUT, DISTINCT_MAX, REPEATS_S, TEXT_MAX, AuditTrail, Kind, shortened
+from txbroker.security.audit_trail import (
+    CUT,
+    DISTINCT_MAX,
+    LINES_MAX,
+    REPEATS_S,
+    SOURCES_MAX,
+    TEXT_MAX,
+    AuditTrail,
+    Kind,
+    shortened,
+)
 
 PERIOD_S = 600.0
 
@@ -108,6 +120,32 @@ def test_a_flood_from_different_addresses_is_bounded(monkeypatch: pytest.MonkeyP
     assert len(trail.found) == 10
     trail.clock.advance(REPEATS_S)
     assert [(line.get("host"), line["left_out"]) for line in trail.found[10:]] == [*((f"10.0.1.{n}", 1) for n in range(10, 20)), (None, 5)]
+
+
+def test_many_sources_have_bounded_lines_and_each_has_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("txbroker.security.audit_trail.LINES_MAX", 12)
+    trail = Recorded()
+    for number in range(4):
+        for user in range(5):
+            trail.fail(user=f"u{user}", host=f"10.0.1.{number}")
+    assert Counter(line["host"] for line in trail.found) == {"10.0.1.0": 5, "10.0.1.1": 5, "10.0.1.2": 2, "10.0.1.3": 1}
+    trail.clock.advance(REPEATS_S)
+    assert [(line["host"], line["left_out"]) for line in trail.found[13:]] == [("10.0.1.2", 3), ("10.0.1.3", 4)]
+
+
+def test_a_minute_of_all_sources_fits_into_what_waits_for_the_file() -> None:
+    """One turn writes how often each line was repeated, and what was left out of each source."""
+    assert 2 * LINES_MAX + 2 * SOURCES_MAX <= WAITING_MAX
+
+
+def test_long_names_are_not_kept() -> None:
+    trail = Recorded()
+    for end in "abc":
+        trail.fail(user="x" * 500_000 + end)
+        trail.deny("x" * 500_000 + end)
+    assert len(trail.found) == 2
+    ((failure,),) = (each for source, each in trail._seen.items() if source.kind is Kind.LOGIN_FAILURE)
+    assert len(str(failure)) < 2 * TEXT_MAX
 
 
 @pytest.mark.parametrize("text", ["x" * 5000, "\U0001f600" * 1000, "é\x00" * 600, "x" * 999 + "\n\n"])

@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from twisted.logger import globalLogPublisher
 
 from tests.support.running import RUN, TWISTD, Running
 from txbroker.log_output import TEXT_LAYOUT, JsonFormatter, TextFormatter, parse_levels
 from txbroker.names import TopicPartition
+from txbroker.tap import _ToTwisted
 
 
 def formatted(message: str, *args: object, exc_info: Any = None, **extra: object) -> dict[str, Any]:
@@ -40,6 +42,25 @@ def test_a_name_makes_no_line_of_its_own(name: str) -> None:
     assert re.fullmatch(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}\] WARNING denied: .*", lines[0])
     assert all(line.startswith("\t") and line[1:].isprintable() for line in lines[1:])
     assert lines[0].isprintable()
+
+
+@pytest.mark.parametrize("name", ["x\u2028y", "x\x85y", "x\x9b2J", "x\x7f", "\U000e0001", "„é"])
+def test_an_object_is_one_line_for_all_readers(name: str) -> None:
+    record = logging.LogRecord("txbroker.log", logging.WARNING, "x.py", 1, "denied: %s", (name,), None)
+    line = JsonFormatter().format(record)
+    assert line.isprintable() and json.loads(line)["message"] == f"denied: {name}"
+    assert ("„é" in line) == (name == "„é")
+
+
+def test_twistds_log_has_no_control_characters() -> None:
+    seen: list[dict[str, Any]] = []
+    globalLogPublisher.addObserver(seen.append)
+    try:
+        record = logging.LogRecord("txbroker.log", logging.WARNING, "x.py", 1, "denied: %s", ("x\x1b[2J\ny\r",), None)
+        _ToTwisted().emit(record)
+    finally:
+        globalLogPublisher.removeObserver(seen.append)
+    assert [event["text"] for event in seen] == ["denied: x\\x1b[2J\ny\\r"]
 
 
 def test_a_traceback_is_readable() -> None:

@@ -23,7 +23,8 @@ from txbroker.security.principals import java_address
 
 REPEATS_S = 60.0  # what is repeated within this time is counted
 DISTINCT_MAX = 200  # lines of one kind and one source within this time, those of changes excepted
-SOURCES_MAX = 10_000  # principals at addresses, within this time
+LINES_MAX = 5000  # of all sources within this time; beyond it a source has one line of each kind
+SOURCES_MAX = 5000  # principals at addresses, by kind, within this time
 USES_MAX = 50_000  # of a period
 USES_OF_ONE_MAX = 5000  # of these, of a principal at an address
 TEXT_MAX = 1000  # bytes in a line of a client id or a name: clients choose them
@@ -115,6 +116,7 @@ class AuditTrail:
         self._use_period_s = use_period_s
         self._own_topic = own_topic
         self._seen: dict[_Source, dict[Hashable, _Repeated]] = {}
+        self._distinct = 0  # lines in these
         self._not_seen: Counter[_Source] = Counter()
         self._used: set[tuple[str, str, int, str]] = set()
         self._used_by: Counter[_Source] = Counter()
@@ -133,7 +135,7 @@ class AuditTrail:
         own_line = operation is AclOperation.WRITE and resource is AclResource.TOPIC and name == self._own_topic  # of this log
         if Kind.DENIAL in self._kinds and not (own_line and self._is_broker(client)):
             what = {"api": api, **_decision(operation, resource, name), "outcome": "denied", **_rule(rule)}
-            key = api, operation, resource, name
+            key = api, operation, resource, shortened(name)
             self._limited(_source(Kind.DENIAL, client), key, {**_who(client, client_id), **what})
 
     def denied_more(self, client: Subject) -> None:
@@ -152,7 +154,7 @@ class AuditTrail:
         decide: Callable[[], Rule],
     ) -> None:
         """A client has used a right; for a trail that records use. `decide`: returns the rule."""
-        key = client.principal, client.peer_host, operation << 4 | resource, name
+        key = client.principal, client.peer_host, operation << 4 | resource, name if len(name) <= TEXT_MAX else shortened(name)
         if key in self._used or operation is AclOperation.CLUSTER_ACTION or self._is_broker(client):
             return
         source = _source(Kind.USE, client)
@@ -180,7 +182,7 @@ class AuditTrail:
         if Kind.LOGIN_FAILURE in self._kinds:
             what = {"mechanism": mechanism or None, "claimed_user": shortened(user) or None, "outcome": "failed", "cause": cause,
                     "reason": shortened(reason)}  # fmt: skip
-            key = client.listener, mechanism, user, cause
+            key = client.listener, mechanism, shortened(user), cause
             self._limited(_Source(Kind.LOGIN_FAILURE, None, client.peer_host), key, {**_who(client, client_id), "principal": None, **what})
 
     def changed(
@@ -201,7 +203,7 @@ class AuditTrail:
         line = {**_who(client, client_id), "api": self.api_name(api_key), "operation": what, "resource_type": resource_type,
                 "resource": shortened(name), "outcome": "succeeded", **({"details": details} if details else {})}  # fmt: skip
         if repeats:
-            self._limited(_source(Kind.CHANGE, client), (what, resource_type, name), line)
+            self._limited(_source(Kind.CHANGE, client), (what, resource_type, shortened(name)), line)
         else:
             self._put(Kind.CHANGE, line)
 
@@ -219,10 +221,11 @@ class AuditTrail:
         if seen is not None and key in seen:
             seen[key].count += 1
             self.left_out[source.kind] += 1
-        elif seen is None or len(seen) >= DISTINCT_MAX:
+        elif seen is None or len(seen) >= DISTINCT_MAX or (seen and self._distinct >= LINES_MAX):
             self._leave_out(source)
         else:
             seen[key] = _Repeated(line)
+            self._distinct += 1
             self._put(source.kind, line)
             self._after(REPEATS_S, "repeats", self._count)
 
@@ -235,7 +238,7 @@ class AuditTrail:
 
     def _count(self) -> None:
         """Write how often each event was repeated, and begin again."""
-        seen, self._seen = self._seen, {}
+        seen, self._seen, self._distinct = self._seen, {}, 0
         for source, of_source in seen.items():
             for repeated in of_source.values():
                 if repeated.count:

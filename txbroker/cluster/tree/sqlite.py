@@ -100,7 +100,8 @@ def connect(path: str, *, create: bool = True) -> sqlite3.Connection:
 
     if create:
         # SQLite would create it with the mode 0644. Here the umask decides, as for the other files of a log directory.
-        with suppress(OSError), open(path, "ab"):
+        # One that is there is not opened: to close it would release the locks that this process has on it.
+        with suppress(OSError), open(path, "xb"):
             pass
     connection = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
     try:
