@@ -29,8 +29,9 @@ def main(argv: Sequence[str]) -> int:
     arguments = parser.parse_args(argv)
     output = (arguments.output or ROOT / ("build/trial" if arguments.trial else "dist")).resolve()
     try:
-        if output.exists() and any(output.iterdir()) and not (output / documents.CHECKSUMS).exists():
-            raise Refused(f"{output} has files that are no release: move or remove it, or name another folder with --output")
+        others = documents.other_files(output) if output.exists() else []
+        if others:
+            raise Refused(f"{output} has files that are no release, such as {others[0]}: move them, or name another folder with --output")
         source = read(ROOT, trial=arguments.trial)
         chosen = {python_version(python): python for python in arguments.python} if arguments.python else pythons()
         if not chosen:

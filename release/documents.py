@@ -1,4 +1,4 @@
-"""What lies beside wheels, sdist and image: notes, constraints, the bill of materials (CycloneDX) and checksums."""
+"""What is beside wheels, sdist and image: notes, constraints, the bill of materials (CycloneDX) and checksums."""
 
 from __future__ import annotations
 
@@ -53,6 +53,13 @@ def write_checksums(folder: Path) -> None:
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != CHECKSUMS)
     lines = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.relative_to(folder).as_posix()}\n" for path in files]
     (folder / CHECKSUMS).write_text("".join(lines))
+
+
+def other_files(folder: Path) -> list[str]:
+    """The files below a folder that are not those of a release, by its checksums."""
+    checksums = folder / CHECKSUMS
+    listed = {line.partition("  ")[2] for line in checksums.read_text().splitlines()} if checksums.exists() else set()
+    return sorted({path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()} - listed - {CHECKSUMS})
 
 
 def check_sdist(sdist: Path, tracked: Iterable[str]) -> None:

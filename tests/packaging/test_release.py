@@ -234,6 +234,16 @@ def release(root: Path, *arguments: str | Path) -> subprocess.CompletedProcess[s
     return subprocess.run(command, cwd=root, env=CLEAN_ENVIRONMENT, capture_output=True, text=True, check=False)
 
 
+def test_files_that_a_release_does_not_have_are_not_removed(tmp_path: Path) -> None:
+    (tmp_path / "index").mkdir()
+    (tmp_path / "index" / "a.whl").write_text("x")
+    assert documents.other_files(tmp_path) == ["index/a.whl"]
+    documents.write_checksums(tmp_path)
+    assert documents.other_files(tmp_path) == []
+    (tmp_path / "mine.txt").write_text("x")
+    assert documents.other_files(tmp_path) == ["mine.txt"]
+
+
 @pytest.mark.process
 @pytest.mark.timeout(850)  # two minutes of CPU time, also on a machine that other tests use
 def test_a_release_is_whole_and_works(tmp_path: Path) -> None:
