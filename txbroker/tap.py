@@ -172,11 +172,14 @@ class BrokerService(Service):
         """Stop the broker, call `between`, and start another one with this configuration; `between` must not fail.
 
         Fires when clients are served again. If the new one cannot start it fails with StartError, and the process ends soon after.
+        If the process is to stop it fails with StartInterrupted; if that was before `between`, this is not called.
         """
         done: Deferred[None] = Deferred()
 
         async def run() -> None:
             await self._broker.stop()
+            if self._ending:  # nothing would stop another broker
+                raise StartInterrupted("the broker is not started again: the process stops")
             between()
             self._startup = startup
             await self._start_broker()

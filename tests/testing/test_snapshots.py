@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer
+from twisted.internet.defer import Deferred, fail
+from twisted.python.failure import Failure
 
+from tests.support.cache import CHECKOUT
 from tests.support.waiting import PATIENCE_S, until
 from txbroker.client.blocking_connection import connect_to_any
+from txbroker.errors import StartInterrupted
 from txbroker.testing import Kafka, KitError, Record
+from txbroker.testing.snapshots import Snapshots
 from txbroker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 pytestmark = pytest.mark.process
@@ -155,3 +163,54 @@ def test_a_damaged_snapshot_leaves_the_data_for_the_next_start(tmp_path: Path) -
         until(lambda: not kafka.running, "the broker has ended")
         kafka.start()
         assert values(kafka, "topic") == [b"one"]
+
+
+@pytest.mark.parametrize("error", [StartInterrupted("stopped"), RuntimeError("a defect")])
+@pytest.mark.parametrize("before", [True, False])
+def test_a_start_that_fails_leaves_the_data(error: Exception, before: bool, tmp_path: Path) -> None:
+    data, snapshot = tmp_path / "data", tmp_path / "snapshot"
+    for path, text in ((data, "own"), (snapshot / "data", "restored")):
+        path.mkdir(parents=True)
+        (path / "log").write_text(text)
+    (snapshot / "snapshot.json").write_text('{"format": 1, "broker.id": 0}')
+    present = []
+
+    def restart(between: Callable[[], None]) -> Deferred[None]:
+        if not before:
+            between()
+        present.append((data / "log").read_text())
+        return fail(error)
+
+    failures: list[Failure] = []
+    Deferred.fromCoroutine(Snapshots(str(data), 0, restart).restore(str(snapshot))).addErrback(failures.append)
+    assert present == ["own" if before else "restored"] and (data / "log").read_text() == "own"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "snapshot"]
+    assert failures[0].check(KitError if isinstance(error, StartInterrupted) else RuntimeError)
+
+
+RESTARTS_WHILE_IT_STOPS = """
+import os, signal, sys
+from twisted.internet import reactor
+from txbroker.startup import read_startup
+from txbroker.tap import BrokerService
+
+startup = read_startup([], ["listeners=PLAINTEXT://127.0.0.1:0", f"log.dirs={sys.argv[1]}"])
+
+def restart():
+    os.kill(os.getpid(), signal.SIGTERM)
+    done = service.restart(startup, lambda: print("between", flush=True))
+    done.addErrback(lambda failure: print(failure.type.__name__, failure.getErrorMessage(), flush=True))
+
+service = BrokerService(startup, refuse=print, on_ready=lambda broker: reactor.callLater(0, restart))
+service.startService()
+reactor.addSystemEventTrigger("before", "shutdown", service.stopService)
+reactor.run()
+sys.exit(service.exit_status)
+"""
+
+
+def test_a_process_that_stops_does_not_start_its_broker_again(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", RESTARTS_WHILE_IT_STOPS, str(tmp_path / "data")]
+    environment = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
+    ended = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert (ended.returncode, ended.stdout) == (0, "StartInterrupted the broker is not started again: the process stops\n"), ended.stderr

@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from txbroker.errors import StartError
+from txbroker.errors import StartError, StartInterrupted
 from txbroker.testing.errors import KitError
 
 FORMAT = 1
@@ -50,7 +50,11 @@ class Snapshots:
                 failed.append(error)
                 shutil.rmtree(partial, ignore_errors=True)
 
-        await self._restart(copy)
+        try:
+            await self._restart(copy)
+        except (StartError, StartInterrupted) as error:
+            what = "its data was copied" if os.path.exists(os.path.join(path, FILE)) else "nothing was copied"
+            raise KitError(f"the broker has ended, and {what} ({error}); start it again") from None
         if failed:
             raise KitError(f"{path} cannot be written: {_reason(failed[0])}; nothing was copied, and the broker serves clients again")
 
@@ -79,14 +83,19 @@ class Snapshots:
 
         try:
             await self._restart(exchange)
-        except StartError as error:
-            shutil.rmtree(self._data, ignore_errors=True)
-            os.rename(replaced, self._data)
-            problem = f"the broker cannot start with the data of {path}, and has ended ({error})"
-            raise KitError(f"{problem}; start it again with its own") from None
-        finally:
-            for left in (fresh, replaced):
-                shutil.rmtree(left, ignore_errors=True)
+        except Exception as error:
+            if os.path.exists(replaced):
+                shutil.rmtree(self._data, ignore_errors=True)
+                os.rename(replaced, self._data)
+            shutil.rmtree(fresh, ignore_errors=True)
+            if isinstance(error, StartInterrupted):
+                raise KitError(f"the broker was stopped before it served the data of {path}, and has its own; start it again") from None
+            if isinstance(error, StartError):
+                problem = f"the broker cannot start with the data of {path}, and has ended ({error})"
+                raise KitError(f"{problem}; start it again with its own") from None
+            raise
+        for left in (fresh, replaced):
+            shutil.rmtree(left, ignore_errors=True)
         if failed:
             raise KitError(f"the data was not replaced: {_reason(failed[0])}; the broker has its data")
 
