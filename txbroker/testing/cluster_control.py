@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -173,12 +174,18 @@ class ClusterControl:
         self._set_clock(broker)
 
     def _set_clock(self, broker: ClusterBroker) -> None:
-        """The clock of the others may have moved meanwhile."""
+        """The clock of the others may have moved meanwhile, or have come back from a scope."""
+        if self._late_ms(broker):
+            with suppress(KitError):  # it is in no scope
+                broker.control.post("/at/end")
+        late_ms = self._late_ms(broker)
+        if late_ms > 0:
+            broker.control.post("/at" if self._in_scope else "/advance", {"seconds": late_ms / 1000}, FORWARD_TIMEOUT_S)
+
+    def _late_ms(self, broker: ClusterBroker) -> int:
+        """By how much its clock is behind that of the others."""
         others = [each for each in self.brokers.answering() if each is not broker]
-        if others:
-            late_ms = others[0].control.get("/clock")["ahead_ms"] - broker.control.get("/clock")["ahead_ms"]
-            if late_ms > 0:
-                broker.control.post("/at" if self._in_scope else "/advance", {"seconds": late_ms / 1000}, FORWARD_TIMEOUT_S)
+        return int(others[0].control.get("/clock")["ahead_ms"] - broker.control.get("/clock")["ahead_ms"]) if others else 0
 
     def journal(self, since: int) -> object:
         """As that of one broker. A page ends where that of a broker does that may have more."""

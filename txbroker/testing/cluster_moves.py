@@ -39,11 +39,11 @@ class ClusterMoves:
         self._view = view
         self._ids = ids
         self._bar = bar
-        self._barred: dict[tuple[str, int], list[int]] = {}
+        self._barred: dict[tuple[str, int], list[int] | None] = {}
 
     @property
-    def bars(self) -> dict[tuple[str, int], list[int]]:
-        """The ISRs that were shrunk: the replicas that are allowed in them."""
+    def bars(self) -> dict[tuple[str, int], list[int] | None]:
+        """The ISRs that were shrunk: the replicas that are allowed in them; None for all, once they may grow again."""
         return dict(self._barred)
 
     def move_leader(self, topic: str, partition: int, to: int) -> None:
@@ -108,7 +108,8 @@ class ClusterMoves:
         self._view.until_everywhere(lambda broker: self._serves(broker, key, kind) is (broker == to), what)
 
     def _release(self, topic: str, partition: int) -> None:
-        if self._barred.pop((topic, partition), None) is not None:
+        if self._barred.get((topic, partition)) is not None:
+            self._barred[topic, partition] = None  # not removed: a broker that is paused has to know it later
             self._bar(topic, partition, None)
 
     def _check_running(self, broker: int) -> None:
