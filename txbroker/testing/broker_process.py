@@ -39,7 +39,10 @@ class BrokerProcess:
         arguments: Sequence[str] = (),
         log_path: Path | None = None,
     ) -> None:
-        """`module`: the main program, with `arguments` beside the usual ones. `log_path`: of a log that several processes share."""
+        """`module`: the main program, with `arguments` beside the usual ones. `log_path`: of a log that several processes share.
+
+        `control_url` is empty until clients are served.
+        """
         self.directory = directory
         self.log_path = log_path or directory / "broker.log"
         self.addresses: list[str] = []
@@ -72,6 +75,7 @@ class BrokerProcess:
         """Start the process and wait until it serves clients; KitError with the reason if it does not."""
         ready = self.directory / "ready"
         ready.unlink(missing_ok=True)
+        self.control_url = ""  # that of the process before this one
         start = self.log_path.stat().st_size if self.log_path.exists() else 0
         with self.log_path.open("ab") as log:
             # Ctrl-C on the terminal is for the tests, which still need the broker while they end.
@@ -97,10 +101,16 @@ class BrokerProcess:
         """Stop it cleanly; without effect if it does not run."""
         if self._process is not None and self.running:
             self._process.send_signal(signal.SIGTERM)
+            self.resume()
             try:
                 self._process.wait(STOP_TIMEOUT_S)
             except subprocess.TimeoutExpired:
                 self.kill()
+
+    def resume(self) -> None:
+        """Let it go on if it is paused; it handles no other signal meanwhile."""
+        if self._process is not None and self.running:
+            self._process.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
         """SIGKILL, as kill -9 or a crash; what was acknowledged remains in the log directory."""
