@@ -426,6 +426,9 @@ def test_a_broker_alone() -> None:
             later = sender.send("t", b"three")
             broker.accept()
             later.get(PATIENCE_S)
+            broker.refuse()
+            kafka.reset()
+            assert broker.state == "running"
             broker.kill()
             assert broker.state == "stopped"
             broker.start()
@@ -443,6 +446,18 @@ def test_a_broker_alone() -> None:
         with pytest.raises(KitError, match="there is no broker 1; the only one is 0"):
             kafka.when("Produce", broker=1).disconnect()
         assert "a broker alone cannot kill itself by its control port" in post(kafka, "/v1/brokers/0/kill", {})
+
+
+def test_a_paused_broker_at_the_end_of_a_test(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError), Kafka(data=tmp_path / "data") as kafka:
+        kafka.when("Produce").disconnect()
+        kafka.broker(0).pause()
+        raise ZeroDivisionError
+    assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
+    with Kafka(data=tmp_path / "data") as kafka:
+        kafka.broker(0).pause()
+        kafka.stop()
+        assert kafka.broker(0).state == "stopped" and (tmp_path / "data" / ".kafka_cleanshutdown").exists()
 
 
 @pytest.mark.parametrize("killed", ["the process of the tests", "the server of the cluster"])

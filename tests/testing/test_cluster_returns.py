@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
 
@@ -12,6 +15,7 @@ import pytest
 
 from tests.support.waiting import PATIENCE_S
 from txbroker.testing import Kafka
+from txbroker.testing.brokers import ClusterMember
 
 pytestmark = pytest.mark.process
 
@@ -61,3 +65,50 @@ def test_an_isr_that_may_grow_again(kafka: Kafka) -> None:
     kafka.reset()
     kafka.broker(0).resume()
     kafka.grow_isr(topic, 0)  # returns when all are in it
+
+
+def test_a_broker_that_starts_has_no_control_port_yet(kafka: Kafka) -> None:
+    kafka.broker(1).kill()
+    with ThreadPoolExecutor(1) as pool:
+        started = pool.submit(kafka.broker(1).start)
+        while not started.done():
+            shown = get(f"{kafka.control_url}/v1/brokers")["brokers"][1]
+            assert shown["state"] == "stopped" or not shown["control_url"] or get(f"{shown['control_url']}/v1/brokers")
+        started.result()
+    assert get(f"{kafka.control_url}/v1/brokers")["brokers"][1]["control_url"]
+
+
+def test_a_reset_has_all_brokers_take_connections(kafka: Kafka) -> None:
+    for id_ in (1, 2):
+        kafka.broker(id_).refuse()
+    kafka.broker(2).pause()
+    kafka.reset()
+    kafka.broker(2).resume()
+    assert [each.state for each in kafka.brokers] == ["running"] * 3
+    kafka.broker(1).refuse()
+    kafka.broker(1).pause()
+    kafka.broker(1).resume()
+    own = [get(f"{each['control_url']}/v1/brokers")["brokers"][0]["state"] for each in get(f"{kafka.control_url}/v1/brokers")["brokers"]]
+    assert own == ["running", "refusing", "running"]
+    kafka.broker(1).accept()
+
+
+def test_a_broker_that_hangs_is_killed(kafka: Kafka) -> None:
+    member = kafka.broker(1)
+    assert isinstance(member, ClusterMember)
+    os.kill(member.pid, signal.SIGSTOP)
+    member.kill()
+    assert member.state == "stopped"
+    member.start()
+    assert member.state == "running"
+
+
+def test_the_ends_of_all_partitions_that_were_filled(kafka: Kafka) -> None:
+    topic = kafka.create_topic("filled", 3)
+    for partition in range(3):
+        kafka.move_leader(topic, partition, partition)
+    request = urllib.request.Request(
+        f"{kafka.control_url}/v1/fill", json.dumps({"topic": topic, "count": 7}).encode(), {"Content-Type": "application/json"}
+    )
+    with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
+        assert json.load(answer)["ends"] == {"0": 3, "1": 2, "2": 2}

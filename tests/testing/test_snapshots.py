@@ -117,7 +117,9 @@ def test_clients_go_on_after_a_restore(tmp_path: Path) -> None:
 def test_another_broker_is_restored_from_a_snapshot(kafka: Kafka, tmp_path: Path) -> None:
     kafka.create_topic("moved")
     kafka.produce("moved", "one")
+    kafka.broker(0).refuse()
     kafka.snapshot(tmp_path / "snapshot")
+    assert kafka.broker(0).state == "running"
     with Kafka(data=tmp_path / "data") as other:
         other.advance(timedelta(days=1))
         other.restore(tmp_path / "snapshot")

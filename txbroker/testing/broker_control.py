@@ -77,7 +77,8 @@ class BrokerControl:
     def snapshot(self, to: str | Path) -> None:
         """Copy the data of the broker into a new or empty directory: topics, records, offsets, states of transactions, configurations.
 
-        The broker stops and starts again within its process, so connections of clients are closed, as by a restart.
+        The broker stops and starts again within its process, so connections of clients are closed, as by a restart. One that refused
+        connections takes them again.
         """
         self._refuse_shared("its data would be copied, and their connections closed")
         self._post("/snapshot", {"to": str(Path(to).absolute())})
@@ -85,7 +86,7 @@ class BrokerControl:
     def restore(self, source: str | Path) -> None:
         """Replace the data of the broker by that of a snapshot. Its address and ids remain, and so do its clock, rules and journal.
 
-        Connections of clients are closed, as by a restart.
+        Connections of clients are closed, as by a restart. A broker that refused them takes them again.
         """
         self._refuse_shared("the data of all would be replaced")
         self._post("/restore", {"from": str(Path(source).absolute())})

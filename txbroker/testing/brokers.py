@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 from txbroker.testing.control_client import ControlClient
@@ -114,7 +114,7 @@ class LoneBroker:
         self.id = id_
         self._kafka = kafka
         self._control = control
-        self._state = "running"
+        self._paused: int | None = None  # the id of the process that was paused
 
     @property
     def address(self) -> str:
@@ -124,17 +124,24 @@ class LoneBroker:
     @property
     def state(self) -> str:
         """See `Broker`."""
-        return self._state if self._kafka.running else "stopped"
+        if not self._kafka.running:
+            return "stopped"
+        return "paused" if self.is_paused else str(self._control.get("/brokers")["brokers"][0]["state"])
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether its process is paused; this needs no answer of it."""
+        return self._kafka.running and self._paused == self._kafka.pid
 
     def kill(self) -> None:
         """See `Broker`."""
-        self._ended(self._kafka.kill)
+        self._kafka.kill()
 
     def stop(self) -> None:
         """See `Broker`."""
-        if self._state == "paused":
+        if self.is_paused:
             raise KitError("the broker is paused, and a clean stop needs it: resume it first, or kill it")
-        self._ended(self._kafka.stop)
+        self._kafka.stop()
 
     def start(self) -> None:
         """See `Broker`."""
@@ -142,36 +149,32 @@ class LoneBroker:
 
     def pause(self) -> None:
         """See `Broker`."""
-        self._signal(signal.SIGSTOP, "paused")
+        self._signal(signal.SIGSTOP)
+        self._paused = self._kafka.pid
         os.waitid(os.P_PID, self._kafka.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def resume(self) -> None:
         """See `Broker`."""
-        self._signal(signal.SIGCONT, "running")
+        self._signal(signal.SIGCONT)
+        self._paused = None
 
     def refuse(self) -> None:
         """See `Broker`."""
-        self._connections("refuse", "refusing")
+        self._connections("refuse")
 
     def accept(self) -> None:
         """See `Broker`."""
-        self._connections("accept", "running")
+        self._connections("accept")
 
-    def _ended(self, end: Callable[[], None]) -> None:
-        end()
-        self._state = "running"  # once it is started
-
-    def _signal(self, number: signal.Signals, state: str) -> None:
+    def _signal(self, number: signal.Signals) -> None:
         if not self._kafka.running:
             raise KitError("the broker does not run: start it first")
         os.kill(self._kafka.pid, number)
-        self._state = state
 
-    def _connections(self, action: str, state: str) -> None:
-        if self._state == "paused":
+    def _connections(self, action: str) -> None:
+        if self.is_paused:
             raise KitError("the broker is paused: resume it first")
         self._control.post(f"/brokers/{self.id}/{action}")
-        self._state = state
 
 
 class _Kafka(Protocol):

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from txbroker.testing.broker_process import BROKER, BrokerProcess
 from txbroker.testing.cluster_settings import broker_overrides
@@ -26,7 +26,10 @@ RUNNING, STOPPED, PAUSED, REFUSING = "running", "stopped", "paused", "refusing"
 
 
 class ClusterBroker:
-    """One of them. `state`: that of its process. `port`: reserved for it as long as this process runs."""
+    """One of them. `state`: that of its process. `port`: reserved for it as long as this process runs.
+
+    `refuses`: whether it is to refuse connections; a broker that is paused follows when it goes on.
+    """
 
     def __init__(self, id_: int, directory: Path, process: BrokerProcess, reserved: socket.socket) -> None:
         self.id = id_
@@ -68,12 +71,21 @@ class ClusterBroker:
         }  # fmt: skip
 
 
+class BeforeEnd(Protocol):
+    """See `ClusterBrokers`."""
+
+    def __call__(self, broker: ClusterBroker, *, may_hang: bool) -> None: ...
+
+
 class ClusterBrokers:
-    """All of them. `before_end(broker)` is called before a broker does not answer any more, `after_start(broker)` when it does again."""
+    """All of them. `after_start(broker)` is called when a broker answers again.
+
+    `before_end(broker, may_hang=)` is called before it does not answer any more; it must not fail for one that may hang.
+    """
 
     def __init__(
         self, directory: Path, common: Mapping[str, str], ports: Sequence[int], data: str, socket_path: str, began_s: float,
-        *, before_end: Callable[[ClusterBroker], None], after_start: Callable[[ClusterBroker], None],
+        *, before_end: BeforeEnd, after_start: Callable[[ClusterBroker], None],
     ) -> None:  # fmt: skip
         """KitError if a port is in use; 0 takes a free one."""
         self._tally = SharedTally(str(directory / TALLY))
@@ -127,8 +139,7 @@ class ClusterBrokers:
     def stop_all(self) -> None:
         """Stop all cleanly."""
         for each in self.all():
-            if each.is_paused:
-                os.kill(each.process.pid, signal.SIGCONT)
+            each.process.resume()  # all of them, before any stops: a leader waits for its followers
         self._each(lambda broker: broker.process.stop())
 
     def kill_all(self) -> None:
@@ -143,16 +154,16 @@ class ClusterBrokers:
         return broker
 
     def _kill(self, broker: ClusterBroker) -> None:
-        self._end(broker, broker.process.kill)
+        self._end(broker, broker.process.kill, may_hang=True)
 
     def _stop(self, broker: ClusterBroker) -> None:
         if broker.is_paused:
             raise KitError(f"broker {broker.id} is paused, and a clean stop needs it: resume it first, or kill it")
-        self._end(broker, broker.process.stop)
+        self._end(broker, broker.process.stop, may_hang=False)
 
-    def _end(self, broker: ClusterBroker, end: Callable[[], None]) -> None:
+    def _end(self, broker: ClusterBroker, end: Callable[[], None], *, may_hang: bool) -> None:
         if broker.answers:
-            self._before_end(broker)
+            self._before_end(broker, may_hang=may_hang)
         end()
         broker.is_paused = broker.refuses = False
         self.until_known(f"the end of broker {broker.id}")
@@ -160,6 +171,7 @@ class ClusterBrokers:
     def _start(self, broker: ClusterBroker) -> None:
         if broker.process.running:
             return
+        broker.is_paused = broker.refuses = False  # it may have ended by itself
         broker.process.start()
         self._after_start(broker)
         self.until_known(f"the start of broker {broker.id}")
@@ -167,7 +179,7 @@ class ClusterBrokers:
     def _pause(self, broker: ClusterBroker) -> None:
         self._check_runs(broker)
         if not broker.is_paused:
-            self._before_end(broker)
+            self._before_end(broker, may_hang=False)
             with self._tally.locked():  # or the paused broker might have the lock
                 os.kill(broker.process.pid, signal.SIGSTOP)
                 os.waitid(os.P_PID, broker.process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)

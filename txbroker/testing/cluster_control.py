@@ -14,9 +14,10 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.web import http
 
-from txbroker.testing.cluster_brokers import ClusterBroker, ClusterBrokers
+from txbroker.testing.cluster_brokers import BeforeEnd, ClusterBroker, ClusterBrokers
 from txbroker.testing.cluster_moves import ClusterMoves
 from txbroker.testing.cluster_routes import CLUSTER_OPERATIONS, FORWARDED_OPERATIONS
+from txbroker.testing.control_client import TIMEOUT_S
 from txbroker.testing.control_forms import Asked, find
 from txbroker.testing.control_routes import PAGE_MAX
 from txbroker.testing.control_server import Problem
@@ -28,6 +29,7 @@ from txbroker.testing.rule_specs import RuleSpec, check_broker
 from txbroker.testing.tally import JOURNAL, calls_of, hits_of
 
 FORWARD_TIMEOUT_S = 300.0  # of a move of the clock
+HANGS_S = 10.0
 Entry = Mapping[str, Any]
 
 
@@ -43,7 +45,7 @@ class ClusterControl:
 
     def __init__(
         self,
-        make_brokers: Callable[[Callable[[ClusterBroker], None], Callable[[ClusterBroker], None]], ClusterBrokers],
+        make_brokers: Callable[[BeforeEnd, Callable[[ClusterBroker], None]], ClusterBrokers],
         expire: Callable[[ClusterBroker], None],
         in_thread: Callable[..., Deferred[Any]],
     ) -> None:
@@ -138,29 +140,36 @@ class ClusterControl:
         return self._rules[number]
 
     def reset(self) -> None:
-        """Remove all rules, and let all replicas into the ISRs."""
+        """Remove all rules, let all replicas into the ISRs, and have all brokers take connections."""
         self.moves.release()
         with self._lock:
             self._rules.clear()
+            for broker in self.brokers.all():
+                broker.refuses = False
             self._at_each(lambda broker: broker.control.post("/reset"))
 
     def _bar(self, topic: str, partition: int, allowed: Any) -> None:
         bar = {"topic": topic, "partition": partition, "allowed": allowed}
         self._at_each(lambda broker: broker.control.post("/isr", bar))
 
-    def _before_end(self, broker: ClusterBroker) -> None:
-        """Keep what its journal has."""
+    def _before_end(self, broker: ClusterBroker, *, may_hang: bool) -> None:
+        """Keep what its journal has; of one that hangs, what it has told so far."""
         kept = self._ended.setdefault(broker.id, {})
         since = 0
-        while page := broker.control.get(f"/journal?since={since}")["entries"]:
-            kept.update((entry["n"], entry) for entry in page)
-            since = page[-1]["n"]
+        try:
+            while page := broker.control.get(f"/journal?since={since}", HANGS_S if may_hang else TIMEOUT_S)["entries"]:
+                kept.update((entry["n"], entry) for entry in page)
+                since = page[-1]["n"]
+        except KitError:
+            if not may_hang:
+                raise
         for number in sorted(kept)[:-ENTRIES_MAX]:
             del kept[number]
 
     def _after_start(self, broker: ClusterBroker) -> None:
-        """Give it the rules and ISRs of this moment."""
+        """Give it the rules, ISRs and clock of this moment."""
         with self._lock:
+            broker.control.post(f"/brokers/{broker.id}/{'refuse' if broker.refuses else 'accept'}")
             there = {each["id"] for each in broker.control.get("/rules")["rules"]}
             for number in there - self._rules.keys():
                 broker.control.delete(f"/rules/{number}")
@@ -199,7 +208,10 @@ class ClusterControl:
         return {"entries": [entries[n] for n in sorted(entries) if n <= end][:PAGE_MAX], "last": last}
 
     def _forwarded(self, method: str, path: str, body: Any) -> object:
-        """An operation of each broker; the answer of the first one that could do it. KitError of the first one if none could."""
+        """An operation of each broker; the answer of the first one that could do it, or of all together if each has a part of it.
+
+        KitError of the first one if none could.
+        """
         if path == "/expire" and isinstance(body, dict) and list(body) == ["session"]:
             return self._expire_named(body["session"])
         answers, problems = {}, []
@@ -219,6 +231,9 @@ class ClusterControl:
             self._in_scope = path == "/at"
         if path == "/expire":
             return {"members": [member for broker in sorted(answers) for member in answers[broker]["members"]]}
+        if path == "/fill":  # a broker knows the ends of the partitions that it leads
+            ends = {number: end for answer in answers.values() for number, end in answer["ends"].items()}
+            return {"ends": {number: ends[number] for number in sorted(ends, key=int)}}
         return answers[min(answers)]
 
     def _expire_named(self, session: Any) -> object:

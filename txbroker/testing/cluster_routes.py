@@ -153,7 +153,10 @@ CLUSTER_OPERATIONS = (
         lambda control, asked: control.journal(as_number(asked.query.get("since", "0"))), object_of(entries=list_of(ENTRY), last=COUNT),
         query={"since": {**COUNT, "default": 0, "description": "the number; of the last 20,000 requests of each broker"}},
     ),
-    Operation("POST", "/reset", "reset", "Remove all rules, and let all replicas into the ISRs. Clocks stay.", _reset, EMPTY),
+    Operation(
+        "POST", "/reset", "reset", "Remove all rules, take connections again, and let all replicas into the ISRs. Clocks stay.",
+        _reset, EMPTY,
+    ),
 )  # fmt: skip
 _OWN = {(operation.method, operation.path) for operation in CLUSTER_OPERATIONS}
 # What each broker does, one answer of which is that of the cluster.

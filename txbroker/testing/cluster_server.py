@@ -33,7 +33,7 @@ from txbroker.log.directory import make_directory
 from txbroker.log.os_disk import OsDisk
 from txbroker.log_output import TEXT, parse_levels, write_log
 from txbroker.tap import TREE_THREADS, log_twisted, monotonic_reactor, worker_pool
-from txbroker.testing.cluster_brokers import ClusterBroker, ClusterBrokers
+from txbroker.testing.cluster_brokers import BeforeEnd, ClusterBroker, ClusterBrokers
 from txbroker.testing.cluster_control import ClusterControl
 from txbroker.testing.control_server import ControlFactory
 from txbroker.testing.errors import KitError
@@ -45,6 +45,7 @@ SOCKET_MODE = 0o600
 THREADS = 32
 LOOK_S = 0.01
 SESSIONS_END_S = 10.0
+EXPIRE_S = 60.0
 FAILED = 1
 
 
@@ -79,7 +80,7 @@ class ClusterServer:
         self._reactor.listenUNIX(SOCKET, self._server, mode=SOCKET_MODE)
         began_s = time.monotonic()
 
-        def make(before_end: Callable[[ClusterBroker], None], after_start: Callable[[ClusterBroker], None]) -> ClusterBrokers:
+        def make(before_end: BeforeEnd, after_start: Callable[[ClusterBroker], None]) -> ClusterBrokers:
             return ClusterBrokers(
                 self._directory, common, ports, arguments.data, f"../{SOCKET}", began_s,
                 before_end=before_end, after_start=after_start,
@@ -95,12 +96,20 @@ class ClusterServer:
         """End the session of a broker, as when it has not been heard of for too long. A broker that is not paused has another one then."""
         assert self._server is not None and self._trees is not None
         path, reader = node_paths.broker(broker.id), self._trees.session()
-        before = await reader.exists(path)
-        if before is None or not self._server.expire(before.ephemeral_owner):
-            raise KitError(f"broker {broker.id} has no session: start it first")
-        while not _has_ended(before, await reader.exists(path), returns=broker.answers):
-            await deferLater(self._reactor, LOOK_S)
-        await reader.close()
+        try:
+            before = await reader.exists(path)
+            if before is None or not self._server.expire(before.ephemeral_owner):
+                raise KitError(f"broker {broker.id} has no session: start it first")
+            late_s = self._reactor.seconds() + EXPIRE_S
+            while not _has_ended(before, await reader.exists(path), returns=broker.answers):
+                if self._reactor.seconds() > late_s:
+                    raise KitError(
+                        f"broker {broker.id} has no new session {EXPIRE_S:g} s after the end of its session: "
+                        "the log of the cluster may say why; kill the broker and start it again"
+                    )
+                await deferLater(self._reactor, LOOK_S)
+        finally:
+            await reader.close()
 
     def _expire_from_thread(self, broker: ClusterBroker) -> None:
         call: Any = blockingCallFromThread

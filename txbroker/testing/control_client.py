@@ -18,9 +18,9 @@ class ControlClient:
     def __init__(self, url: str | None) -> None:
         self.url = url
 
-    def get(self, path: str) -> Any:
+    def get(self, path: str, timeout_s: float = TIMEOUT_S) -> Any:
         """The answer to GET; KitError with the error of the port."""
-        return self._request("GET", path)
+        return self._request("GET", path, timeout_s=timeout_s)
 
     def post(self, path: str, body: object = None, timeout_s: float = TIMEOUT_S) -> Any:
         """The answer to POST; KitError."""

@@ -267,11 +267,17 @@ class Kafka(BrokerControl):
         return When(spec, self._rules.add)
 
     def reset(self) -> None:
-        """Remove all rules of the broker. The clock stays where it is: it cannot go back."""
+        """Remove all rules of the broker, and take connections again. The clock stays where it is: it cannot go back."""
         self._post("/reset")
 
     def end_rules(self, *, check: bool = True) -> None:
-        """Remove all rules that were added here; with `check` UnmatchedRule if one of them has never acted."""
+        """Remove all rules that were added here; with `check` UnmatchedRule if one of them has never acted.
+
+        If there are any, a broker alone that is paused goes on first.
+        """
+        for each in (self._members or ()) if self._rules.present else ():
+            if isinstance(each, LoneBroker) and each.is_paused:
+                each.resume()
         self._rules.end(check=check)
 
     def client_config(self, library: str, group: str | None = None) -> dict[str, Any]:

@@ -184,6 +184,11 @@ class Rules:
         rule = self._own[number] = Rule(self._control, spec, number, self._forget)
         return rule
 
+    @property
+    def present(self) -> bool:
+        """Whether one of them is not removed yet."""
+        return bool(self._own)
+
     def end(self, *, check: bool) -> None:
         """Remove all of them; with `check` UnmatchedRule if one of them has never acted."""
         rules = list(self._own.values())
