@@ -153,7 +153,7 @@ class ClusterControl:
         self._at_each(lambda broker: broker.control.post("/isr", bar))
 
     def _before_end(self, broker: ClusterBroker, *, may_hang: bool) -> None:
-        """Keep what its journal has; of one that hangs, what it has told so far."""
+        """Keep what its journal has; of one that hangs, only what it has answered in time."""
         kept = self._ended.setdefault(broker.id, {})
         since = 0
         try:
