@@ -68,7 +68,7 @@ class BrokerControl:
         return int(self._post("/truncate", {"topic": topic, "partition": partition, "to": to})["end"])
 
     def recreate_topic(self, name: str) -> None:
-        """Make a topic another one: empty, with a new id and leader epoch 0, and the same partitions and configuration.
+        """Replace a topic by an empty one of the same name, with a new id and leader epoch 0, and the same partitions and configuration.
 
         Requests of clients wait meanwhile, and none sees the topic absent.
         """

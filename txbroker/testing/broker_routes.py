@@ -57,7 +57,7 @@ BROKER_OPERATIONS = (
         object_of(end=_number("the new end, which is lower if the offset is within a batch"), leader_epoch=_number("the new one")),
         object_of(**_TOPIC, partition=_number("its number"), to=_number("the offset")),
     ),
-    _operation("POST", "/recreate", "recreate", "Make a topic another one of the same name, in one step.", EMPTY, object_of(**_TOPIC)),
+    _operation("POST", "/recreate", "recreate", "Replace a topic by an empty one of the same name.", EMPTY, object_of(**_TOPIC)),
     _operation(
         "POST", "/snapshot", "snapshot", "Copy the data into a new directory; connections of clients are closed.", EMPTY,
         object_of(to={**TEXT, "description": "its absolute path"}),

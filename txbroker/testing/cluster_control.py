@@ -128,7 +128,7 @@ class ClusterControl:
         return {**state, "hits": self.brokers.tally.get(hits_of(number)), "calls": self.brokers.tally.get(calls_of(number)), "held": 0}
 
     def release_rule(self, number: int) -> object:
-        """Let go on what a rule holds, at all brokers."""
+        """Release what a rule holds, at all brokers."""
         with self._lock:
             self._rule(number).is_released = True
             self._at_each(lambda broker: broker.control.post(f"/rules/{number}/release"))

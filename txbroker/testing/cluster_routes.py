@@ -141,11 +141,11 @@ CLUSTER_OPERATIONS = (
         "GET", "/rules/{id}", "rule", "The state of a rule.", lambda control, asked: control.rule(as_number(asked.path["id"])), RULE_STATE
     ),
     Operation(
-        "DELETE", "/rules/{id}", "removeRule", "Remove a rule, and let go on what it holds; its last state.",
+        "DELETE", "/rules/{id}", "removeRule", "Remove a rule, and release what it holds; its last state.",
         lambda control, asked: control.remove_rule(as_number(asked.path["id"])), RULE_STATE,
     ),
     Operation(
-        "POST", "/rules/{id}/release", "release", "Let go on what a rule holds, and hold nothing any more.",
+        "POST", "/rules/{id}/release", "release", "Release what a rule holds, and hold nothing any more.",
         lambda control, asked: control.release_rule(as_number(asked.path["id"])), RULE_STATE,
     ),
     Operation(

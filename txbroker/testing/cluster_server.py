@@ -93,7 +93,7 @@ class ClusterServer:
         _write(self._directory / "ready", "\n".join(f"{HOST}:{each.port}" for each in control.brokers.all()))
 
     async def _expire(self, broker: ClusterBroker) -> None:
-        """End the session of a broker, as when it has not been heard of for too long. A broker that is not paused has another one then."""
+        """End the session of a broker, as when it has sent nothing for too long. A broker that is not paused has another one then."""
         assert self._server is not None and self._trees is not None
         path, reader = node_paths.broker(broker.id), self._trees.session()
         try:

@@ -146,9 +146,9 @@ OPERATIONS = (
     Operation("POST", "/rules", "addRule", "Add a rule; its state with its id.", _add_rule, RULE_STATE, body=NEW_RULE),
     Operation("GET", "/rules/{id}", "rule", "The state of a rule.", _rule, RULE_STATE),
     Operation(
-        "DELETE", "/rules/{id}", "removeRule", "Remove a rule, and let go on what it holds; its last state.", _remove_rule, RULE_STATE
+        "DELETE", "/rules/{id}", "removeRule", "Remove a rule, and release what it holds; its last state.", _remove_rule, RULE_STATE
     ),
-    Operation("POST", "/rules/{id}/release", "release", "Let go on what a rule holds, and hold nothing any more.", _release, RULE_STATE),
+    Operation("POST", "/rules/{id}/release", "release", "Release what a rule holds, and hold nothing any more.", _release, RULE_STATE),
     Operation(
         "GET", "/journal", "journal", f"The requests after a number, at most {PAGE_MAX}; `last` is the number of the last one.",
         _journal, object_of(entries=list_of(ENTRY), last=COUNT),

@@ -106,11 +106,11 @@ class Faults:
         self._waiting.setdefault(rule.number, []).append(go_on)
 
     def release(self, number: int) -> ActiveRule:
-        """Let go on what a rule holds, and what it would hold from now on; KitError."""
+        """Release what a rule holds, and what it would hold from now on; KitError."""
         return self._released(self.rules.get(number))
 
     def remove(self, number: int) -> ActiveRule:
-        """Remove a rule, and let go on what it holds; KitError."""
+        """Remove a rule, and release what it holds; KitError."""
         return self._released(self.rules.remove(number))
 
     def reset(self) -> None:

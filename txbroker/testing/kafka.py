@@ -314,7 +314,7 @@ class Kafka(BrokerControl):
         - `group`, `member` or both: evict all members of a group, or those with a member id, group.instance.id or client id, as after
           their session timeout. Their next request is answered with UNKNOWN_MEMBER_ID.
         - `transaction`: abort the open transaction of a transactional id, as after its timeout, and fence its producer.
-        - `session`: that of a broker of a cluster, by its id, as when the others have not heard of it for too long: its leaderships move.
+        - `session`: that of a broker of a cluster, by its id, as when it has sent nothing for too long: its leaderships move.
           One that is not paused has another session at once.
 
         KitError if there is no such thing.

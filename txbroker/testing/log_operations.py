@@ -1,4 +1,4 @@
-"""Changes of logs by request: rolled, filled, truncated as after an unclean election, and a topic that is another one of the same name."""
+"""Changes of logs by request: rolled, filled, truncated as after an unclean election, and a topic replaced by an empty one."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class LogOperations:
             raise KitError("only the broker that is the controller can begin a leader epoch: ask that one")
         epoch = partition.state.leader_epoch
         with _closed(self._faults):
-            # A partition truncates its log only while it does not lead. Fetches that wait learn of the epoch first.
+            # A partition truncates its log only while it does not lead. Fetches that wait get the epoch first.
             partition.follow(partition.state._replace(leader=NO_LEADER, leader_epoch=epoch + 1))
             await self._pause()
             try:

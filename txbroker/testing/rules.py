@@ -140,11 +140,11 @@ class Rule:
             time.sleep(LOOK_S)
 
     def release(self) -> None:
-        """Let go on what the rule holds back, and hold nothing any more."""
+        """Release what the rule holds back, and hold nothing any more."""
         self._control.post(f"/rules/{self.number}/release")
 
     def remove(self) -> None:
-        """Remove the rule, and let go on what it holds back. The second time it does nothing."""
+        """Remove the rule, and release what it holds back. The second time it does nothing."""
         if self._last_hits is None:
             self._last_hits = int(self._control.delete(f"/rules/{self.number}")["hits"])
             self._removed(self)

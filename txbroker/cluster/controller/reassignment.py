@@ -8,7 +8,7 @@ are the differences. Its steps, after each of which another controller can conti
    ISR.
 3. When all target replicas are in sync, elect a leader among them if another replica leads, and remove the others from the ISR.
 4. Delete the removed replicas.
-5. When their brokers have answered, write the topic's node with the target. (Kafka does not wait: a removed leader that has not heard of
+5. When their brokers have answered, write the topic's node with the target. (Kafka does not wait: a removed leader that does not know of
    its removal, because the controller died, serves on.)
 
 A cancellation is a reassignment to the origin. As in Kafka, a broker that is down in step 4 keeps the log of its removed replica. A

@@ -75,7 +75,7 @@ class TreeServer(Factory):
         return connection
 
     def expire(self, session_id: int) -> bool:
-        """End a session, as if its process had not been heard of for too long; False if there is none with this id."""
+        """End a session, as if its process had sent nothing for too long; False if there is none with this id."""
         connection = self._connections.get(session_id)
         if connection is None:
             return False
