@@ -28,7 +28,7 @@ def run(kafka: Kafka) -> list[str]:
     """What the client saw of each request."""
     refused = kafka.when("Produce", topic="script").on_call(2).error("NOT_LEADER_OR_FOLLOWER")
     kafka.when("Produce", topic="script").after(refused).lose_answer()
-    kafka.when("Fetch", topic="script").with_probability(0.5, seed=7).truncate(20)
+    kafka.when("Fetch", topic="script").with_probability(0.5, seed=31).truncate(20)
     seen = []
     connection = RawConnection(kafka.bootstrap_servers)
     for number in range(9):
