@@ -309,6 +309,8 @@ def wrong(name: str, rule: Callable[[Kafka], object], problem: str) -> Any:
     wrong("topic", lambda k: k.when("Heartbeat", topic="t").disconnect(), "a rule for Heartbeat with a topic never matches"),
     wrong("group", lambda k: k.when("Produce", group="g").disconnect(), "a rule for Produce with a group never matches"),
     wrong("partition", lambda k: k.when("Produce", partition=1).disconnect(), "a rule for partition 1 needs a topic"),
+    wrong("below 0", lambda k: k.when("Produce", topic="x", partition=-5).disconnect(), "the partition is -5; it must be 0"),
+    wrong("negative version", lambda k: k.when("Produce", topic="x", version=-7).disconnect(), "the version is -7; it must be 0 or more"),
     wrong("times", lambda k: k.when().times(0).disconnect(), "times is 0; it must be from 1 to"),
     wrong("probability", lambda k: k.when().with_probability(2).disconnect(), "the probability is 2.0; it must be from 0 to 1"),
     wrong("delay", lambda k: k.when().delay(-1), "the delay is -1.0 seconds; it must be from 0"),

@@ -130,13 +130,16 @@ def txbroker(request: pytest.FixtureRequest) -> Iterator[Kafka]:
     """A broker for all tests: `txbroker.bootstrap_servers`, `txbroker.create_topic(...)`. See `txbroker.testing.Kafka`."""
     from txbroker.testing.errors import KitError
 
+    problem = ""
     try:
         for kafka in _broker(request.config, getattr(request, "param", {})):
             request.config.stash[_brokers].append(kafka)
             yield kafka
             request.config.stash[_brokers].remove(kafka)
     except KitError as error:
-        pytest.fail(str(error), pytrace=False)
+        problem = str(error)
+    if problem:  # outside of the handler: the report then has this alone
+        pytest.fail(problem, pytrace=False)
 
 
 @pytest.fixture

@@ -101,6 +101,9 @@ def _check(spec: RuleSpec) -> None:
         raise KitError(f"{spec.trigger} is {spec.count}; it must be from 1 to {COUNT_MAX}")
     if not 0 <= spec.probability <= 1:
         raise KitError(f"the probability is {spec.probability}; it must be from 0 to 1")
+    for name, number in (("partition", spec.partition), ("version", spec.version)):
+        if number < -1:
+            raise KitError(f"the {name} is {number}; it must be 0 or more, or not given")
     if spec.partition >= 0 and not spec.topic:
         raise KitError(f"a rule for partition {spec.partition} needs a topic")
     _check_api(spec)
