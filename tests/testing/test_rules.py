@@ -215,9 +215,11 @@ def test_a_corrupted_batch_is_found_and_read_again(kafka: Kafka, names: Namespac
     with pytest.raises(CorruptRecordError):
         next(consumer)
     assert rule.hits == 1
-    consumer.seek_to_beginning()
-    assert next(consumer).value == b"one"
     consumer.close()
+    # Another one reads it: kafka-python may decode the bad batch again without end.
+    with KafkaConsumer(**kafka.client_config("kafka-python", group), **settings) as again:
+        again.assign([TopicPartition(topic, 0)])
+        assert next(again).value == b"one"
 
 
 def test_requests_of_one_version(kafka: Kafka, names: Namespace) -> None:
