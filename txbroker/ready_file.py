@@ -9,6 +9,13 @@ from collections.abc import Iterable
 from txbroker.errors import StartError
 
 
+def write_whole(path: str, text: str) -> None:
+    """Write a file that is there as a whole, or not at all; OSError. For other processes of this machine: it is not synced."""
+    with open(f"{path}.tmp", "w", encoding="utf-8") as file:
+        file.write(text)
+    os.replace(f"{path}.tmp", path)
+
+
 class ReadyFile:
     """Without a path, no file. One process owns it."""
 
@@ -31,9 +38,7 @@ class ReadyFile:
         """Clients are served; OSError."""
         if self.path is None:
             return
-        with open(f"{self.path}.tmp", "w", encoding="utf-8") as file:
-            file.writelines(f"{line}\n" for line in lines)
-        os.replace(f"{self.path}.tmp", self.path)
+        write_whole(self.path, "".join(f"{line}\n" for line in lines))
         self._is_own = True
 
     def remove(self) -> None:

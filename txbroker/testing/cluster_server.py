@@ -32,6 +32,7 @@ from txbroker.errors import StartError, StorageError
 from txbroker.log.directory import make_directory
 from txbroker.log.os_disk import OsDisk
 from txbroker.log_output import TEXT, parse_levels, write_log
+from txbroker.ready_file import write_whole
 from txbroker.tap import TREE_THREADS, log_twisted, monotonic_reactor, worker_pool
 from txbroker.testing.cluster_brokers import BeforeEnd, ClusterBroker, ClusterBrokers
 from txbroker.testing.cluster_control import ClusterControl
@@ -89,8 +90,8 @@ class ClusterServer:
         control = self._control = ClusterControl(make, self._expire_from_thread, deferToThread)
         await deferToThread(control.brokers.start_all, arguments.start_timeout)
         port = self._reactor.listenTCP(0, ControlFactory(self._reactor, control), interface=HOST)
-        _write(self._directory / "control", f"http://{HOST}:{port.getHost().port}")
-        _write(self._directory / "ready", "\n".join(f"{HOST}:{each.port}" for each in control.brokers.all()))
+        write_whole(str(self._directory / "control"), f"http://{HOST}:{port.getHost().port}")
+        write_whole(str(self._directory / "ready"), "\n".join(f"{HOST}:{each.port}" for each in control.brokers.all()))
 
     async def _expire(self, broker: ClusterBroker) -> None:
         """End the session of a broker, as when it has sent nothing for too long. A broker that is not paused has another one then."""
@@ -157,13 +158,6 @@ def _metadata(data: str, brokers: int, first_id: int) -> str:
 def _has_ended(before: Stat, now: Stat | None, *, returns: bool) -> bool:
     """Whether a session has ended and, if its broker returns, another one has begun."""
     return now.czxid != before.czxid if now is not None else not returns
-
-
-def _write(path: Path, text: str) -> None:
-    """Write a file that is there as a whole, or not at all."""
-    unfinished = path.with_suffix(".tmp")
-    unfinished.write_text(text, encoding="utf-8")
-    unfinished.replace(path)
 
 
 def main() -> int:

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from twisted.internet.defer import Deferred
+from twisted.internet.task import deferLater
 
 from txbroker.broker.components import Components
 from txbroker.errors import BrokerError, StorageError
@@ -178,13 +179,7 @@ async def until_settled(reactor: Any, components: Components) -> list[str]:
         waiting = [each.transactional_id for each in hosted if each.pending is not None or each.record.state.is_prepared]
         if not waiting or reactor.seconds() > late_s:
             return waiting
-        await _pause(reactor)
-
-
-def _pause(reactor: Any) -> Deferred[None]:
-    pause: Deferred[None] = Deferred()
-    reactor.callLater(LOOK_S, pause.callback, None)
-    return pause
+        await deferLater(reactor, LOOK_S)
 
 
 def _end_of(hosted: HostedTransaction) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from twisted.internet.defer import Deferred
+from twisted.internet.task import deferLater
 
 from txbroker.broker.components import Components
 from txbroker.cluster.image import PartitionImage
@@ -75,7 +75,7 @@ class LogOperations:
                 partition.append(memoryview(bytearray(build(records, base_offset=0))), date, all_in_sync=True, origin=Origin.CLIENT)
             except BrokerError as error:
                 raise KitError(f"{partition.topic_partition} was not filled: {error}") from None
-            await self._pause()
+            await deferLater(self._reactor, LOOK_S)
         end = partition.log.log_end_offset
         await self._until(lambda: partition.high_watermark >= end, f"the records of {partition.topic_partition} are not in all replicas")
 
@@ -97,7 +97,7 @@ class LogOperations:
         with _closed(self._faults):
             # A partition truncates its log only while it does not lead. Fetches that wait get the epoch first.
             partition.follow(partition.state._replace(leader=NO_LEADER, leader_epoch=epoch + 1))
-            await self._pause()
+            await deferLater(self._reactor, LOOK_S)
             try:
                 if to < end:
                     await self._until(lambda: self._cut(partition, to), f"partition {number} of {topic} is not truncated")
@@ -158,7 +158,7 @@ class LogOperations:
             known = self._components.image.topic(topic)
             if known is not None and all(each.leader != NO_LEADER for each in known.partitions.values()):
                 return
-            await self._pause()
+            await deferLater(self._reactor, LOOK_S)
         self._known(topic)
 
     def _known(self, topic: str) -> Mapping[int, PartitionImage]:
@@ -188,12 +188,7 @@ class LogOperations:
         while not holds():
             if self._reactor.seconds() > late_s:
                 raise KitError(f"{problem} after {PATIENCE_S:g} s: see the broker's log")
-            await self._pause()
-
-    def _pause(self) -> Deferred[None]:
-        pause: Deferred[None] = Deferred()
-        self._reactor.callLater(LOOK_S, pause.callback, None)
-        return pause
+            await deferLater(self._reactor, LOOK_S)
 
 
 class _closed:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
+from txbroker.ready_file import write_whole
 from txbroker.testing.errors import KitError
 
 FILE = "clock"
@@ -83,7 +84,5 @@ class MovedClock:
     def _set(self, offset: Offset) -> None:
         if offset.ms > AHEAD_MS_MAX:
             raise KitError(f"the clock would be {offset.ms // 86_400_000} days ahead; at most {AHEAD_MS_MAX // 86_400_000} are possible")
-        with open(f"{self._path}.tmp", "w", encoding="utf-8") as file:
-            json.dump(asdict(offset), file)
-        os.replace(f"{self._path}.tmp", self._path)
+        write_whole(self._path, json.dumps(asdict(offset)))
         self._offset = offset

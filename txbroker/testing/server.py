@@ -26,6 +26,7 @@ from txbroker.broker.identity import is_clustered
 from txbroker.broker.service import Broker
 from txbroker.errors import StartError
 from txbroker.log_output import TEXT, parse_levels, write_log
+from txbroker.ready_file import write_whole
 from txbroker.startup import Startup, choose_platform, log_directories, read_startup
 from txbroker.tap import BrokerService, log_twisted, monotonic_reactor
 from txbroker.testing.control_port import open_control
@@ -74,7 +75,7 @@ def main() -> int:
         service = BrokerService(startup, ready, refuse=_refuse)
     service.startService()
     if arguments.control:
-        _write(os.path.join(arguments.directory, "control"), open_control(reactor, served, operations))
+        write_whole(os.path.join(arguments.directory, "control"), open_control(reactor, served, operations))
     reactor.addSystemEventTrigger("before", "shutdown", service.stopService)
     watched = _Watched(reactor, arguments.stop_with)
     reactor.callWhenRunning(watched.start)
@@ -110,13 +111,6 @@ def _restart(service: BrokerService, overrides: list[str], between: Callable[[],
     """Stop and start the broker, at the ports that it has."""
     listeners = ",".join(f"{name}://{host}:{port}" for name, (host, port) in service.bound.items())
     return service.restart(read_startup([], [*overrides, f"listeners={listeners}"]), between)
-
-
-def _write(path: str, text: str) -> None:
-    """Write a file that is there as a whole, or not at all."""
-    with open(f"{path}.tmp", "w", encoding="utf-8") as file:
-        file.write(text)
-    os.replace(f"{path}.tmp", path)
 
 
 class _Watched:
