@@ -23,7 +23,8 @@ def test_offsets_are_sent_to_a_coordinator_that_has_moved_while_its_broker_was_o
 ) -> None:
     cluster = start_cluster()
     cluster.create_topic(name)
-    producer = TransactionalProducing("copier", cluster.bootstrap, Journal(tmp_path)).producer()
+    # The client may wait for as long as the coordinator would let a transaction of the usual timeout live.
+    producer = TransactionalProducing("copier", cluster.bootstrap, Journal(tmp_path)).producer(int(PATIENCE_S * 1000))
     group = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": GROUP}).consumer_group_metadata()
 
     committed: list[int] = []

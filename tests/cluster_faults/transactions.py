@@ -65,11 +65,11 @@ class TransactionalProducing(FaultClient):
                 self._drop(producer)
                 producer = self.producer()
 
-    def producer(self) -> Producer:
-        """A new instance, which fences earlier ones: nothing of theirs is appended later."""
+    def producer(self, timeout_ms: int = _TIMEOUT_MS) -> Producer:
+        """A new instance, which fences earlier ones: nothing of theirs is appended later. `timeout_ms`: of its transactions."""
         while True:
             producer = Producer({
-                "bootstrap.servers": self._bootstrap, "transactional.id": self.name, "transaction.timeout.ms": _TIMEOUT_MS,
+                "bootstrap.servers": self._bootstrap, "transactional.id": self.name, "transaction.timeout.ms": timeout_ms,
                 "client.id": self.name, "reconnect.backoff.max.ms": 500, "linger.ms": 2, "connections.max.idle.ms": _MAX_IDLE_MS,
                 "metadata.recovery.strategy": "none", **self._log,
             })  # fmt: skip
