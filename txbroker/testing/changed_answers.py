@@ -5,20 +5,42 @@ from __future__ import annotations
 from typing import Any
 
 from txbroker.errors import ErrorCode
+from txbroker.testing.error_scopes import PARTITION, REQUEST, TOPIC
+from txbroker.testing.rule_set import ActiveRule
 from txbroker.testing.rule_specs import RuleSpec
 from txbroker.testing.traffic import TopicIds
 
+NO_LEADER = -1
 
-def changed_answer(response: Any, version: int, spec: RuleSpec, ids: TopicIds) -> bool:
+
+def changed_answer(response: Any, version: int, rule: ActiveRule, ids: TopicIds) -> bool:
     """Change a decoded answer; False if it has nothing that the rule can change."""
+    spec = rule.spec
     if spec.action == "throttle":
         return _throttle(response, version, spec.milliseconds)
     if spec.action == "corrupt":
         return _corrupt(response, spec, ids)
-    for topic in response.topics:
-        if spec.topic in ("", topic.name):
-            topic.error_code, topic.partitions = ErrorCode[spec.error], []
-    return True
+    return _metadata_error(response, version, rule)
+
+
+def _metadata_error(response: Any, version: int, rule: ActiveRule) -> bool:
+    """The error of the topics, unless the rule names a partition or another scope. Clients get the brokers in any case."""
+    spec, code = rule.spec, ErrorCode[rule.spec.error]
+    at = spec.at or (TOPIC if spec.partition < 0 else PARTITION)
+    if at == REQUEST:
+        response.error_code = code
+        return version in type(response).__fields__["error_code"].versions
+    topics = [topic for topic in response.topics if rule.chooses(topic.name or "", -1)]
+    if at == TOPIC:
+        for topic in topics:
+            topic.error_code, topic.partitions = code, []
+        return bool(topics)
+    partitions = [each for topic in topics for each in topic.partitions if rule.chooses(topic.name or "", each.partition_index)]
+    for each in partitions:
+        each.error_code = code
+        if code == ErrorCode.LEADER_NOT_AVAILABLE:
+            each.leader_id, each.leader_epoch = NO_LEADER, -1
+    return bool(partitions)
 
 
 def _throttle(response: Any, version: int, milliseconds: int) -> bool:

@@ -8,6 +8,7 @@ from txbroker import __version__
 from txbroker.errors import ErrorCode
 from txbroker.testing.broker_routes import BROKER_OPERATIONS
 from txbroker.testing.control_forms import BOOLEAN, COUNT, EMPTY, TEXT, Asked, Operation, Schema, list_of, object_like, object_of
+from txbroker.testing.error_scopes import SCOPES
 from txbroker.testing.errors import KitError
 from txbroker.testing.faults import Faults
 from txbroker.testing.journal import Entry
@@ -32,6 +33,9 @@ _RULE = object_like(RuleSpec, {
     "after": {"description": "the id of a rule that must have acted before; 0 for none"},
     "action": {"enum": list(ACTIONS), "description": "what happens; it must be given"},
     "error": {"enum": ["", *ErrorCode.__members__], "description": "of the action error: a name of Kafka's class Errors"},
+    "at": {
+        "enum": ["", *SCOPES], "description": "of the action error: the scope of the error code; empty for the smallest one of the answer",
+    },
     "seconds": {"minimum": 0, "description": "of the action delay"},
     "size": {"minimum": 0, "description": "truncate: so many bytes are sent; slice: bytes of a piece"},
     "milliseconds": {"minimum": 0, "description": "of the action throttle: the throttle_time_ms of the answer"},

@@ -20,16 +20,17 @@ from txbroker.api.request_context import RequestContext
 from txbroker.connection.protocol import Connection
 from txbroker.errors import BrokerError, ErrorCode, ProtocolError
 from txbroker.log.region import Region
-from txbroker.testing import traffic
+from txbroker.testing import error_scopes, traffic
 from txbroker.testing.changed_answers import changed_answer
 from txbroker.testing.faults import Faults
 from txbroker.testing.journal_log import OPEN, Call
 from txbroker.testing.rule_set import ActiveRule
 from txbroker.testing.settings import OWN_CLIENT_ID
 from txbroker.transport.interfaces import FrameTransport
-from txbroker.wire.codec import decode
+from txbroker.wire.codec import decode, encode_bytes
 from txbroker.wire.headers import read_client_id, response_body_position
-from txbroker.wire.schema import Request
+from txbroker.wire.messages.fetch import FetchRequest
+from txbroker.wire.schema import Request, Response
 
 log = logging.getLogger("txbroker.testing")
 
@@ -38,18 +39,25 @@ _PREFIX = struct.Struct(">ii")  # size, correlation id
 _DECODED_MAX = 16 * 1024 * 1024  # bytes of an answer whose errors the journal has
 # An error in place of the whole answer would hide the brokers from a client: the broker's own answer is changed instead.
 _EDITED = frozenset({"Metadata"})
+# Their partitions fail or succeed together: the others have this error, as in Kafka.
+_TOGETHER = {"AddPartitionsToTxn": ErrorCode.OPERATION_NOT_ATTEMPTED}
 
 
 class _Answer:
-    """The place of an answer in the order of a connection: `parts` is None until it may be sent."""
+    """The place of an answer in the order of a connection: `parts` is None until it may be sent.
 
-    __slots__ = ("call", "parts", "route", "rule")
+    `failures`: the answer to the part of the request that fails by a rule; `rest`: the request without that part.
+    """
+
+    __slots__ = ("call", "failures", "parts", "rest", "route", "rule")
 
     def __init__(self, call: Call, route: Route, rule: ActiveRule | None) -> None:
         self.call = call
         self.route = route
         self.rule = rule
         self.parts: list[Part] | None = None
+        self.failures: Response | None = None
+        self.rest: memoryview | None = None
 
 
 class FaultProtocol:
@@ -136,11 +144,13 @@ class FaultProtocol:
                 return False
         elif not self._passed:
             return False
-        if answer.rule is not None and _is_before(answer.rule, answer.call):
-            self._offered = None
-            self._act(answer, answer.rule, request or self._decoded(frame, answer.route))
-            return True
-        if not self._inner.frame_received(frame):
+        rule = answer.rule
+        if rule is not None and answer.rest is None and _is_before(rule, answer.call):
+            request = request or self._decoded(frame, answer.route)
+            if self._acts(answer, rule, frame, request):
+                self._offered = None
+                return True
+        if not self._inner.frame_received(frame if answer.rest is None else answer.rest):
             self._offered, self._passed = answer, True
             return False
         self._offered, self._passed = None, False
@@ -199,29 +209,50 @@ class FaultProtocol:
         else:
             self._faults.clock.callLater(rule.spec.seconds, call)
 
-    def _act(self, answer: _Answer, rule: ActiveRule, request: Request) -> None:
-        """What happens in place of the request."""
+    def _acts(self, answer: _Answer, rule: ActiveRule, frame: memoryview, request: Request) -> bool:
+        """Whether something happens in place of the request."""
         if rule.spec.action == "disconnect":
             self._close(answer, "closed")
         elif rule.spec.action == "blackhole":
             self._end("lost")
         else:
-            self._refuse(answer, ErrorCode[rule.spec.error], request)
+            return self._refuses(answer, rule, frame, request)
+        return True
 
-    def _refuse(self, answer: _Answer, code: ErrorCode, request: Request) -> None:
-        """Answer with an error, and leave the broker out."""
-        call, route = answer.call, answer.route
+    def _refuses(self, answer: _Answer, rule: ActiveRule, frame: memoryview, request: Request) -> bool:
+        """Answer with an error, and leave the broker out: True. False if it gets the request, or the part of it that does not fail."""
+        call, route, code, ids = answer.call, answer.route, ErrorCode[rule.spec.error], self._faults.ids
+        is_answered = answer in self._order
+        others = _TOGETHER.get(call.api, 0)
+        fails_whole = rule.spec.at == error_scopes.REQUEST or all(rule.chooses(*each) for each in traffic.subject(request, ids).partitions)
+        rest = None
+        if is_answered and not others and not fails_whole:
+            rest = self._decoded(frame, route)
+            error_scopes.keep(rest, lambda topic, partition: not rule.chooses(topic, partition), ids)
+            error_scopes.keep(request, rule.chooses, ids)
         context = RequestContext(route.api_key, route.api_version, call.correlation_id, call.client_id, self._transport.session)
         response = None if route.failed is None else route.failed(request, context, BrokerError(code))
-        if response is None or answer not in self._order:
+        if response is None or not is_answered:
             self._close(answer, "closed")
-            return
-        traffic.set_error(response, code)
+            return True
+        if not error_scopes.set_errors(response, route.api_version, code, rule.spec.at, rule.chooses, ids, others=others):
+            self._missed(answer, rule)
+            return False
+        if rest is not None:
+            answer.failures, answer.rest = response, _with_body(frame, route, rest)
+            return False
         call.errors = traffic.errors(response)
         parts, _ = response_frame(response, route.encode, route.response_header, call.correlation_id)
         answer.parts = list(parts)
         self._drain()
         self._transport.flush()
+        return True
+
+    def _missed(self, answer: _Answer, rule: ActiveRule) -> None:
+        """The rule had nothing to change, and has not acted."""
+        rule.missed()
+        answer.call.rule = 0
+        answer.rule = None
 
     def _close(self, answer: _Answer, outcome: str) -> None:
         """Close the connection when what is ready has been sent."""
@@ -298,9 +329,10 @@ class FaultProtocol:
         call, route = answer.call, answer.route
         frame = memoryview(_joined(parts))[4:]
         response: Any = decode(route.response, route.api_version, frame[response_body_position(frame, route.response_header) :])
-        if not changed_answer(response, route.api_version, rule.spec, self._faults.ids):
-            rule.missed()
-            call.rule = 0
+        if answer.failures is not None:
+            error_scopes.merge(response, answer.failures)
+        elif not changed_answer(response, route.api_version, rule, self._faults.ids):
+            self._missed(answer, rule)
             return parts
         call.errors = traffic.errors(response)
         return response_frame(response, route.encode, route.response_header, call.correlation_id)[0]
@@ -357,6 +389,14 @@ def _is_before(rule: ActiveRule, call: Call) -> bool:
     """Whether the rule acts in place of the request."""
     action = rule.spec.action
     return action in ("disconnect", "blackhole") or (action == "error" and call.api not in _EDITED)
+
+
+def _with_body(frame: memoryview, route: Route, request: Request) -> memoryview:
+    """The frame of a request with another body."""
+    if isinstance(request, FetchRequest):
+        request.max_wait_ms = 0  # a failure of a partition is answered at once
+    _, position = read_client_id(frame, route.request_header)
+    return memoryview(bytearray(bytes(frame[:position]) + encode_bytes(request, route.api_version)))
 
 
 def _joined(parts: Sequence[Part]) -> bytes:

@@ -56,9 +56,12 @@ class ActiveRule:
             return False
         if spec.transactional_id and spec.transactional_id not in subject.transactional_ids:
             return False
-        return not spec.topic or any(
-            topic == spec.topic and (spec.partition < 0 or partition == spec.partition) for topic, partition in subject.partitions
-        )
+        return not spec.topic or any(self.chooses(topic, partition) for topic, partition in subject.partitions)
+
+    def chooses(self, topic: str, partition: int) -> bool:
+        """Whether it is about this partition, or with -1 about this topic as a whole."""
+        spec = self.spec
+        return spec.topic in ("", topic) and (spec.partition < 0 or partition in (-1, spec.partition))
 
     def counts(self) -> bool:
         """A request matches: count it, and say whether the rule is to act on it. The tally must be locked."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from txbroker.errors import ErrorCode
+from txbroker.testing.error_scopes import SCOPES, scopes_of
 from txbroker.testing.errors import KitError
 from txbroker.testing.traffic import has_field, request_classes
 from txbroker.wire.schema import field_types, response_class
@@ -26,7 +27,8 @@ class RuleSpec:
 
     An empty matcher matches every request. `count`: of `times` and `on_call`. `size`: bytes, of `truncate` and `slice`. `after`: the number
     of a rule that must have acted before. `of`: whether `delay` and `hold` hold back the request or the answer.
-    `milliseconds`: of `throttle`. `version`: of the request, -1 for all.
+    `at`: the scope of `error`, empty for the smallest one of the answer. `milliseconds`: of `throttle`. `version`: of the request, -1 for
+    all.
     """
 
     api: str = ""
@@ -44,6 +46,7 @@ class RuleSpec:
     after: int = 0
     action: str = ""
     error: str = ""
+    at: str = ""
     seconds: float = 0.0
     size: int = 0
     milliseconds: int = 0
@@ -106,6 +109,10 @@ def _check(spec: RuleSpec) -> None:
             raise KitError(f"the {name} is {number}; it must be 0 or more, or not given")
     if spec.partition >= 0 and not spec.topic:
         raise KitError(f"a rule for partition {spec.partition} needs a topic")
+    if spec.at:
+        _one_of("scope", spec.at, SCOPES)
+        if spec.action != "error":
+            raise KitError(f"a rule with the action {spec.action} has no scope: remove at={spec.at!r}, which is for errors")
     _check_api(spec)
 
 
@@ -119,6 +126,10 @@ def _check_api(spec: RuleSpec) -> None:
     versions = known[spec.api].versions
     if spec.version >= 0 and spec.version not in versions:
         raise KitError(f"a rule for {spec.api} of version {spec.version} never matches: it has the versions {versions}")
+    scopes = scopes_of(response_class(known[spec.api]))
+    if spec.at and spec.at not in scopes:
+        own = " or ".join(f"at={each!r}" for each in SCOPES if each in scopes)
+        raise KitError(f"an answer to {spec.api} has no error of a {spec.at}: use {own or 'disconnect'}")
     if spec.action == "throttle" and "throttle_time_ms" not in field_types(response_class(known[spec.api])):
         raise KitError(f"an answer to {spec.api} has no throttle time: use delay")
     for matcher in ("topic", "group", "transactional_id"):

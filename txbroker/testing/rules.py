@@ -15,6 +15,7 @@ from txbroker.testing.rule_specs import RuleSpec
 
 LOOK_S = 0.01
 What = Literal["request", "answer"]
+Scope = Literal["partition", "topic", "request"]
 
 
 class UnmatchedRule(AssertionError):
@@ -59,12 +60,16 @@ class When:
         """It is no error if the rule never acts."""
         return self._with(optional=True)
 
-    def error(self, code: ErrorCode | str) -> Rule:
-        """Answer with this error, by its name in Kafka, in place of the work: for all partitions, or groups, of the request.
+    def error(self, code: ErrorCode | str, *, at: Scope | None = None) -> Rule:
+        """Answer with this error, by its name in Kafka, in place of the work.
 
-        Metadata has the brokers nevertheless, and the error for the topic of the rule.
+        It is the error of the partitions that the rule is about; the broker handles the other partitions of the request. `at`: the error
+        code of another scope, of topics or of the request; without it the smallest scope that the answer has. An answer of a version
+        without such an error code stays as it is, and the rule has not acted.
+
+        Metadata has the brokers nevertheless. Its error is that of the topic, unless the rule names a partition or `at` another scope.
         """
-        return self._act("error", error=code.name if isinstance(code, ErrorCode) else code)
+        return self._act("error", error=code.name if isinstance(code, ErrorCode) else code, at=at or "")
 
     def delay(self, seconds: float, *, of: What = "answer") -> Rule:
         """Hold back the answer, or the request before the broker gets it, for so long."""

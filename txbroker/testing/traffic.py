@@ -10,14 +10,15 @@ from txbroker.wire.schema import Request, Response, Struct, field_types
 
 NAMES_MAX = 20  # topic-partitions and errors of one request that the journal shows
 TOPIC_IDS_MAX = 10_000
-_TOPIC_LISTS = ("topics", "topic_data", "v3_and_below_topics")
-_TOPIC_NAMES = ("name", "topic", "topic_name")
-_PARTITION_LISTS = ("partitions", "partition_data", "partition_indexes")
-_PARTITION_NAMES = ("index", "partition", "partition_index")
+TOPIC_LISTS = ("topics", "topic_data", "v3_and_below_topics")
+TOPIC_NAMES = ("name", "topic", "topic_name")
+PARTITION_LISTS = ("partitions", "partition_data", "partition_indexes")
+PARTITION_NAMES = ("index", "partition", "partition_index")
+ERROR_CODES = ("error_code", "partition_error_code")
 _GROUP, _TRANSACTION = 0, 1  # the key types of FindCoordinator
 # The fields that say which topic, group or transactional id a request is about.
 FIELDS_OF = {
-    "topic": frozenset({*_TOPIC_LISTS, "topic_names"}),
+    "topic": frozenset({*TOPIC_LISTS, "topic_names"}),
     "group": frozenset({"group_id", "groups_names", "groups", "key", "coordinator_keys"}),
     "transactional_id": frozenset({"transactional_id", "transactions", "key", "coordinator_keys", "transactional_ids"}),
 }
@@ -73,7 +74,7 @@ def _collect(message: Any, ids: TopicIds, partitions: list[tuple[str, int]], gro
         groups.append(message.group_id)
     if getattr(message, "transactional_id", None):
         transactions.append(message.transactional_id)
-    for name in _TOPIC_LISTS:
+    for name in TOPIC_LISTS:
         for topic in getattr(message, name, None) or ():
             partitions += _topic(topic, ids)
     for name in ("groups", "transactions"):
@@ -88,52 +89,43 @@ def _topic(topic: Any, ids: TopicIds) -> Iterator[tuple[str, int]]:
     if isinstance(topic, str):
         yield topic, -1
         return
-    name = next((found for each in _TOPIC_NAMES if (found := getattr(topic, each, None))), None)
+    name = topic_name(topic, ids)
     if name is None:
-        topic_id = getattr(topic, "topic_id", None)
-        if not topic_id:
-            return
-        name = ids.name(topic_id)
-    numbers = [_number(each) for field in _PARTITION_LISTS for each in getattr(topic, field, None) or ()]
+        return
+    numbers = [partition_number(each) for field in PARTITION_LISTS for each in getattr(topic, field, None) or ()]
     for number in numbers or [-1]:
         yield name, number
 
 
-def _number(partition: Any) -> int:
+def topic_name(message: Any, ids: TopicIds) -> str | None:
+    """The name of the topic that a part of a message is about, if it is about one."""
+    name = next((found for each in TOPIC_NAMES if (found := getattr(message, each, None))), None)
+    topic_id = getattr(message, "topic_id", None)
+    return name or (ids.name(topic_id) if topic_id else None)
+
+
+def partition_number(partition: Any) -> int:
+    """The number of a partition in a request, which may be all that there is of it; -1 without one."""
     if isinstance(partition, int):
         return partition
-    return next((number for each in _PARTITION_NAMES if (number := getattr(partition, each, None)) is not None), -1)
+    return next((number for each in PARTITION_NAMES if (number := getattr(partition, each, None)) is not None), -1)
 
 
-def errors(response: Struct) -> list[str]:
+def errors(message: Struct) -> list[str]:
     """The names of the errors in a response, each once, in the order of its fields."""
-    found: dict[str, None] = {}
-    for holder in _error_holders(response):
-        if holder.error_code:
-            found[error_name(holder.error_code)] = None
-    return list(found)[:NAMES_MAX]
+    return list(dict.fromkeys(error_name(code) for code in _codes(message) if code))[:NAMES_MAX]
 
 
-def set_error(response: Struct, code: int) -> None:
-    """Put an error in the place of each partition, topic or group of a response; into the response itself if it has none of these."""
-    holders = list(_error_holders(response))
-    inner = [holder for holder in holders if holder is not response]
-    for holder in inner or holders:
-        holder.error_code = code
-    if inner and "error_code" in type(response).__fields__:
-        response.error_code = 0  # type: ignore[attr-defined]
-
-
-def _error_holders(message: Struct) -> Iterator[Any]:
-    """The message and the structs in its lists, as far as they have an error code. Nested structs may be shared defaults: not these."""
-    if "error_code" in type(message).__fields__:
-        yield message
+def _codes(message: Struct) -> Iterator[int]:
+    """Those of the message and of the structs in its lists."""
     for name in type(message).__fields__:
         value = getattr(message, name)
-        if isinstance(value, list):
+        if name in ERROR_CODES:
+            yield value
+        elif isinstance(value, list):
             for element in value:
                 if isinstance(element, Struct):
-                    yield from _error_holders(element)
+                    yield from _codes(element)
 
 
 def request_classes() -> dict[str, type[Request]]:
