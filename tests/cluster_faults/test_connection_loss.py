@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from kafka.protocol.admin import CreateTopicsRequest
+from kazoo.exceptions import NoNodeError
 
 from tests.cluster_faults.test_controller_faults import ZooKeeper
 from tests.support.broker import BrokerProcess
@@ -201,7 +202,7 @@ def make_controller(cluster: Cluster, broker_id: int) -> None:
     def attempt() -> bool:
         if cluster.controller() == broker_id:
             return True
-        with ZooKeeper(cluster) as client:
+        with ZooKeeper(cluster) as client, contextlib.suppress(NoNodeError):  # there is none during an election
             client.delete("/controller")
         return False
 
