@@ -44,6 +44,7 @@ In the process of the broker:
 | `isr_bars` | replicas that are kept out of ISRs |
 | `changed_answers` | what rules change in the answers of the broker |
 | `traffic` | what a request is about, and the errors of a response |
+| `edited_fields` | changes of single fields in an answer |
 | `error_scopes` | errors of partitions, of topics and of requests |
 | `fault_ports` `fault_protocol` | the place between sockets and broker where rules act |
 

@@ -1,10 +1,11 @@
-"""What rules change in the answers of the broker: errors of topics in Metadata, the throttle time, and record batches of Fetch."""
+"""What rules change in the answers of the broker: fields, errors in Metadata, the throttle time, and record batches of Fetch."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from txbroker.errors import ErrorCode
+from txbroker.testing.edited_fields import apply_edits, parse_edits
 from txbroker.testing.error_scopes import PARTITION, REQUEST, TOPIC
 from txbroker.testing.rule_set import ActiveRule
 from txbroker.testing.rule_specs import RuleSpec
@@ -18,6 +19,8 @@ def changed_answer(response: Any, version: int, rule: ActiveRule, ids: TopicIds)
     spec = rule.spec
     if spec.action == "throttle":
         return _throttle(response, version, spec.milliseconds)
+    if spec.action == "edit":
+        return apply_edits(response, version, parse_edits(type(response), spec.edit or {}))
     if spec.action == "corrupt":
         return _corrupt(response, spec, ids)
     return _metadata_error(response, version, rule)

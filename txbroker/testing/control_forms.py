@@ -95,6 +95,8 @@ def object_like(cls: type, described: Mapping[str, Schema]) -> Schema:
 def _form(kind: Any) -> Schema:
     if kind in _PLAIN:
         return _PLAIN[kind]
+    if get_origin(kind) is Mapping:
+        return {"type": "object"}
     if get_origin(kind) is tuple:
         return list_of(_form(get_args(kind)[0]))
     if get_origin(kind) in (Union, types.UnionType):

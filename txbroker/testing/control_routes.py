@@ -39,6 +39,7 @@ _RULE = object_like(RuleSpec, {
     "seconds": {"minimum": 0, "description": "of the action delay"},
     "size": {"minimum": 0, "description": "truncate: so many bytes are sent; slice: bytes of a piece"},
     "milliseconds": {"minimum": 0, "description": "of the action throttle: the throttle_time_ms of the answer"},
+    "edit": {"description": "of the action edit: new values of fields of the answer, by paths such as topics[name=orders].error_code"},
     "of": {"enum": ["request", "answer"], "description": "what delay and hold hold back"},
     "optional": {"description": "a client of this port may ignore that the rule never acted"},
 })  # fmt: skip

@@ -317,7 +317,7 @@ class FaultProtocol:
         action = rule.spec.action
         if action == "duplicate":
             answer.parts = [*parts, *parts]
-        elif action in ("error", "throttle", "corrupt"):
+        elif action in ("error", "throttle", "corrupt", "edit"):
             answer.parts = self._edited(answer, rule, parts)
         elif action == "lose_answer":
             answer.parts = []

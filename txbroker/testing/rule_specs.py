@@ -9,12 +9,15 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from txbroker.errors import ErrorCode
+from txbroker.testing.edited_fields import parse_edits
 from txbroker.testing.error_scopes import SCOPES, scopes_of
 from txbroker.testing.errors import KitError
 from txbroker.testing.traffic import has_field, request_classes
 from txbroker.wire.schema import field_types, response_class
 
-ACTIONS = ("error", "delay", "hold", "disconnect", "lose_answer", "blackhole", "duplicate", "truncate", "slice", "throttle", "corrupt")
+ACTIONS = (
+    "error", "delay", "hold", "disconnect", "lose_answer", "blackhole", "duplicate", "truncate", "slice", "throttle", "corrupt", "edit",
+)  # fmt: skip
 TRIGGERS = ("times", "on_call", "always", "probability")
 NAME_LENGTH_MAX = 1000
 COUNT_MAX = 1_000_000
@@ -28,7 +31,7 @@ class RuleSpec:
     An empty matcher matches every request. `count`: of `times` and `on_call`. `size`: bytes, of `truncate` and `slice`. `after`: the number
     of a rule that must have acted before. `of`: whether `delay` and `hold` hold back the request or the answer.
     `at`: the scope of `error`, empty for the smallest one of the answer. `milliseconds`: of `throttle`. `version`: of the request, -1 for
-    all.
+    all. `edit`: the new values of fields of the answer, by their paths (`edited_fields.py`).
     """
 
     api: str = ""
@@ -50,6 +53,7 @@ class RuleSpec:
     seconds: float = 0.0
     size: int = 0
     milliseconds: int = 0
+    edit: Mapping[str, Any] | None = None
     of: str = "answer"
     optional: bool = False
 
@@ -71,8 +75,10 @@ def parse_rule(given: Any) -> RuleSpec:
     """A rule from JSON; KitError with what is wrong."""
     if not isinstance(given, Mapping):
         raise KitError("a rule must be a JSON object")
-    types = {field.name: type(field.default) for field in fields(RuleSpec)}
+    types: dict[str, type] = {**{field.name: type(field.default) for field in fields(RuleSpec)}, "edit": dict}
     for name, value in given.items():
+        if name == "edit" and value is None:
+            continue
         if name not in types:
             raise KitError(f"a rule has no {name!r}{_suggestion(name, types)}")
         allowed = (int, float) if types[name] is float else (types[name],)
@@ -119,6 +125,8 @@ def _check(spec: RuleSpec) -> None:
 def _check_api(spec: RuleSpec) -> None:
     """A rule that can never match is an error."""
     if not spec.api:
+        if spec.action == "edit":
+            raise KitError("edit changes the fields of an answer: name the request whose answer it is")
         return
     known = request_classes()
     if spec.api not in known:
@@ -126,6 +134,10 @@ def _check_api(spec: RuleSpec) -> None:
     versions = known[spec.api].versions
     if spec.version >= 0 and spec.version not in versions:
         raise KitError(f"a rule for {spec.api} of version {spec.version} never matches: it has the versions {versions}")
+    if spec.action == "edit":
+        parse_edits(response_class(known[spec.api]), spec.edit or {})
+    elif spec.edit is not None:
+        raise KitError(f"a rule with the action {spec.action} has no edit: use the action edit")
     scopes = scopes_of(response_class(known[spec.api]))
     if spec.at and spec.at not in scopes:
         own = " or ".join(f"at={each!r}" for each in SCOPES if each in scopes)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from types import TracebackType
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from txbroker.errors import ErrorCode
 from txbroker.testing.control_client import ControlClient
@@ -113,6 +113,18 @@ class When:
     def corrupt(self) -> Rule:
         """Change a byte of the records in an answer to Fetch: the CRC of their batch is wrong. Answers without records do not count."""
         return self._act("corrupt")
+
+    def edit(self, changes: Mapping[str, Any]) -> Rule:
+        """Change fields of the broker's answer: `{"topics[name=orders].partitions[partition_index=0].leader_id": -1}`.
+
+        A path has the names of Kafka's message schemas in snake_case. A list without brackets stands for all of its elements; `[2]` is the
+        third one, and `[name=orders]` those with this value. A field that ends with error_code takes the name of an error, a uuid the text
+        of a topic id, bytes a text in base64, a list its elements, and an element an object with its fields.
+
+        The value cannot be a function: the broker is another process. An answer that has none of the fields, or a version without them,
+        stays as it is, and the rule has not acted.
+        """
+        return self._act("edit", edit=dict(changes))
 
     def _with(self, **changes: object) -> When:
         return When(replace(self._spec, **changes), self._add)  # type: ignore[arg-type]  # the methods above have the types
