@@ -43,6 +43,8 @@ def add_parser(subparsers: Any) -> None:
     add_properties(parser, "--setting", "a setting of the broker, by its key in server.properties")
     topic_help = "a topic that the broker has from the start; can be specified several times"
     parser.add_argument("--topic", action="append", default=[], type=_topic, metavar="NAME[:PARTITIONS]", help=topic_help)
+    release_help = "the release of Kafka whose requests and versions clients see, such as 2.8 (default: those of this broker)"
+    parser.add_argument("--as-version", metavar="RELEASE", help=release_help)
     parser.add_argument("--ready-file", metavar="FILE", help="write the line of JSON to FILE once clients are served")
     input_help = "stop when standard input ends: with a pipe to it, the broker ends with the test process, also when that is killed"
     parser.add_argument("--stop-with-input", action="store_true", help=input_help)
@@ -75,7 +77,8 @@ def run(arguments: argparse.Namespace) -> int:
     ready = ReadyFile(arguments.ready_file)
     try:
         ready.remove_earlier()
-        with Kafka(arguments.brokers, port=arguments.port, settings=arguments.setting, topics=dict(arguments.topic)) as kafka:
+        given: dict[str, Any] = {"settings": arguments.setting, "topics": dict(arguments.topic), "as_version": arguments.as_version}
+        with Kafka(arguments.brokers, port=arguments.port, **given) as kafka:
             line = json.dumps({"bootstrap_servers": kafka.bootstrap_servers, "control_url": kafka.control_url})
             _write(ready, line)
             try:

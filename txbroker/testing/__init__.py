@@ -42,8 +42,10 @@ In the process of the broker:
 | `tally` | the counts of rules and the numbers of the journal, of one broker or of a cluster |
 | `served_broker` `member_control` | the control port of one broker: what its cluster asks for |
 | `isr_bars` | replicas that are kept out of ISRs |
+| `answer_frames` | frames that rules change, decoded and encoded again |
 | `changed_answers` | what rules change in the answers of the broker |
 | `traffic` | what a request is about, and the errors of a response |
+| `kafka_releases` | the requests of Kafka's releases, for `as_version` |
 | `edited_fields` | changes of single fields in an answer |
 | `error_scopes` | errors of partitions, of topics and of requests |
 | `fault_ports` `fault_protocol` | the place between sockets and broker where rules act |

@@ -85,15 +85,17 @@ class ClusterBrokers:
 
     def __init__(
         self, directory: Path, common: Mapping[str, str], ports: Sequence[int], data: str, socket_path: str, began_s: float,
-        *, before_end: BeforeEnd, after_start: Callable[[ClusterBroker], None],
+        *, before_end: BeforeEnd, after_start: Callable[[ClusterBroker], None], as_version: str | None = None,
     ) -> None:  # fmt: skip
-        """KitError if a port is in use; 0 takes a free one."""
+        """KitError if a port is in use; 0 takes a free one. `as_version`: the release of Kafka that clients see."""
         self._tally = SharedTally(str(directory / TALLY))
         self._before_end = before_end
         self._after_start = after_start
         self._change = threading.Lock()
         self._brokers: dict[int, ClusterBroker] = {}
-        arguments = ("--tally", str(directory / TALLY), "--began", repr(began_s))
+        arguments = ["--tally", str(directory / TALLY), "--began", repr(began_s)]
+        if as_version is not None:
+            arguments += ["--as-version", as_version]
         for number, port in enumerate(ports):
             reserved = reserve(port)
             settings = broker_overrides(common, number, reserved.getsockname()[1], data, socket_path)

@@ -10,26 +10,25 @@ import logging
 import struct
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from twisted.python.failure import Failure
 
-from txbroker.api.encoded.response_frame import Part, response_frame
-from txbroker.api.registry import Route
+from txbroker.api.encoded.response_frame import Part
+from txbroker.api.registry import Route, route_key
 from txbroker.api.request_context import RequestContext
 from txbroker.connection.protocol import Connection
 from txbroker.errors import BrokerError, ErrorCode, ProtocolError
-from txbroker.log.region import Region
 from txbroker.testing import error_scopes, traffic
+from txbroker.testing.answer_frames import answer_parts, decoded_answer, decoded_request, joined, with_body
 from txbroker.testing.changed_answers import changed_answer
 from txbroker.testing.faults import Faults
 from txbroker.testing.journal_log import OPEN, Call
 from txbroker.testing.rule_set import ActiveRule
 from txbroker.testing.settings import OWN_CLIENT_ID
 from txbroker.transport.interfaces import FrameTransport
-from txbroker.wire.codec import decode, encode_bytes
-from txbroker.wire.headers import read_client_id, response_body_position
-from txbroker.wire.messages.fetch import FetchRequest
+from txbroker.wire.headers import API_VERSIONS_KEY, FIXED_REQUEST_HEADER, read_client_id
 from txbroker.wire.schema import Request, Response
 
 log = logging.getLogger("txbroker.testing")
@@ -135,6 +134,8 @@ class FaultProtocol:
             return False
         answer, request = self._offered, None
         if answer is None:
+            if self._is_later(frame):
+                return True
             try:
                 answer, request = self._begin(frame)
             except ProtocolError:
@@ -146,7 +147,7 @@ class FaultProtocol:
             return False
         rule = answer.rule
         if rule is not None and answer.rest is None and _is_before(rule, answer.call):
-            request = request or self._decoded(frame, answer.route)
+            request = request or decoded_request(answer.route, frame)
             if self._acts(answer, rule, frame, request):
                 self._offered = None
                 return True
@@ -166,12 +167,44 @@ class FaultProtocol:
         if not self._ended:
             self._transport.flush()
 
+    def _is_later(self, frame: memoryview) -> bool:
+        """Whether the release that this broker shows does not serve the request: it is refused as that release refuses it."""
+        release = self._faults.shown_release
+        if release is None:
+            return False
+        api_key, version, correlation_id = FIXED_REQUEST_HEADER.unpack_from(frame)
+        if release.serves(api_key, version):
+            return False
+        client_id, name = None, str(api_key)
+        with suppress(ProtocolError):
+            route = self._inner.route(route_key(api_key, version))
+            client_id, _ = read_client_id(frame, route.request_header)
+            name = route.name.partition(" ")[0]
+        if client_id == OWN_CLIENT_ID:
+            return False
+        now_s, about = self._faults.now_s(), traffic.Subject()
+        call = self._faults.journal.begin(now_s, self._number, name, version, correlation_id, client_id, about, 0)
+        if api_key == API_VERSIONS_KEY:
+            refusal = release.unknown_version()
+            call.api, call.errors = "ApiVersions", traffic.errors(refusal)
+            answer = _Answer(call, self._inner.route(route_key(api_key, 0)), None)
+            answer.parts = answer_parts(answer.route, refusal, correlation_id)
+            self._order.append(answer)
+            self._drain()
+            self._transport.flush()
+        else:
+            log.warning("Kafka %s does not serve %s v%d: closing the connection", release.name, name, version)
+            call.outcome = "closed"
+            self._end("closed")
+            self._transport.loseConnection()
+        return True
+
     def _begin(self, frame: memoryview) -> tuple[_Answer, Request]:
         """A new request: its place in the journal and in the order of answers, and the rule that acts on it. ProtocolError."""
         key, correlation_id = _START.unpack_from(frame)
         route = self._inner.route(key)
         client_id, _ = read_client_id(frame, route.request_header)
-        request = self._decoded(frame, route)
+        request = decoded_request(route, frame)
         api = route.name.partition(" ")[0]
         about = traffic.subject(request, self._faults.ids)
         rule = None if client_id == OWN_CLIENT_ID else self._faults.rules.choose(api, route.api_version, client_id, about)
@@ -184,10 +217,6 @@ class FaultProtocol:
         else:
             call.outcome = "none"
         return answer, request
-
-    def _decoded(self, frame: memoryview, route: Route) -> Request:
-        _, position = read_client_id(frame, route.request_header)
-        return route.decode(frame[position:])
 
     def _holds_back(self, answer: _Answer) -> bool:
         """Whether the request has to wait: then it goes on later."""
@@ -227,7 +256,7 @@ class FaultProtocol:
         fails_whole = rule.spec.at == error_scopes.REQUEST or all(rule.chooses(*each) for each in traffic.subject(request, ids).partitions)
         rest = None
         if is_answered and not others and not fails_whole:
-            rest = self._decoded(frame, route)
+            rest = decoded_request(route, frame)
             error_scopes.keep(rest, lambda topic, partition: not rule.chooses(topic, partition), ids)
             error_scopes.keep(request, rule.chooses, ids)
         context = RequestContext(route.api_key, route.api_version, call.correlation_id, call.client_id, self._transport.session)
@@ -239,11 +268,10 @@ class FaultProtocol:
             self._missed(answer, rule)
             return False
         if rest is not None:
-            answer.failures, answer.rest = response, _with_body(frame, route, rest)
+            answer.failures, answer.rest = response, with_body(route, frame, rest)
             return False
         call.errors = traffic.errors(response)
-        parts, _ = response_frame(response, route.encode, route.response_header, call.correlation_id)
-        answer.parts = list(parts)
+        answer.parts = answer_parts(route, response, call.correlation_id)
         self._drain()
         self._transport.flush()
         return True
@@ -295,6 +323,7 @@ class FaultProtocol:
             if not self._ended:  # the answer to a request that could not be decoded
                 self._add(parts)
             return
+        parts = self._as_release(answer, parts)
         self._read_errors(answer, parts)
         rule = answer.rule
         action = "" if rule is None else rule.spec.action
@@ -305,6 +334,15 @@ class FaultProtocol:
         else:
             self._change(answer, rule, parts)
         self._drain()
+
+    def _as_release(self, answer: _Answer, parts: list[Part]) -> list[Part]:
+        """The answer to ApiVersions of the release that this broker shows."""
+        call, route, release = answer.call, answer.route, self._faults.shown_release
+        if release is None or call.api != "ApiVersions" or call.client_id == OWN_CLIENT_ID:
+            return parts
+        response = decoded_answer(route, parts)
+        release.narrow(response)
+        return answer_parts(route, response, call.correlation_id)
 
     def _let_go(self, answer: _Answer, parts: list[Part]) -> None:
         answer.parts = parts
@@ -322,20 +360,19 @@ class FaultProtocol:
         elif action == "lose_answer":
             answer.parts = []
         else:
-            answer.parts = [_joined(parts)[: rule.spec.size]] if action == "truncate" else parts
+            answer.parts = [joined(parts)[: rule.spec.size]] if action == "truncate" else parts
 
     def _edited(self, answer: _Answer, rule: ActiveRule, parts: list[Part]) -> list[Part]:
         """The broker's own answer with the change of the rule; unchanged if there is nothing to change."""
         call, route = answer.call, answer.route
-        frame = memoryview(_joined(parts))[4:]
-        response: Any = decode(route.response, route.api_version, frame[response_body_position(frame, route.response_header) :])
+        response = decoded_answer(route, parts)
         if answer.failures is not None:
             error_scopes.merge(response, answer.failures)
         elif not changed_answer(response, route.api_version, rule, self._faults.ids):
             self._missed(answer, rule)
             return parts
         call.errors = traffic.errors(response)
-        return response_frame(response, route.encode, route.response_header, call.correlation_id)[0]
+        return answer_parts(route, response, call.correlation_id)
 
     def _drain(self) -> None:
         """Send what may be sent, in order."""
@@ -347,7 +384,7 @@ class FaultProtocol:
             call.outcome = "answered"
             spec = None if answer.rule is None else answer.rule.spec
             if spec is not None and spec.action == "slice":
-                whole = _joined(parts)
+                whole = joined(parts)
                 self._slices.extend(whole[at : at + spec.size] for at in range(0, len(whole), spec.size))
                 self._send_slice()
                 return
@@ -375,9 +412,8 @@ class FaultProtocol:
         route = answer.route
         if sum(map(len, parts)) > _DECODED_MAX:
             return
-        frame = memoryview(_joined(parts))[4:]
         try:
-            response = decode(route.response, route.api_version, frame[response_body_position(frame, route.response_header) :])
+            response = decoded_answer(route, parts)
         except ProtocolError as error:
             log.warning("an answer to %s cannot be read for the journal: %s", route.name, error)
             return
@@ -389,15 +425,3 @@ def _is_before(rule: ActiveRule, call: Call) -> bool:
     """Whether the rule acts in place of the request."""
     action = rule.spec.action
     return action in ("disconnect", "blackhole") or (action == "error" and call.api not in _EDITED)
-
-
-def _with_body(frame: memoryview, route: Route, request: Request) -> memoryview:
-    """The frame of a request with another body."""
-    if isinstance(request, FetchRequest):
-        request.max_wait_ms = 0  # a failure of a partition is answered at once
-    _, position = read_client_id(frame, route.request_header)
-    return memoryview(bytearray(bytes(frame[:position]) + encode_bytes(request, route.api_version)))
-
-
-def _joined(parts: Sequence[Part]) -> bytes:
-    return b"".join(part.read() if isinstance(part, Region) else part for part in parts)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from txbroker.testing.journal_log import JournalLog
+from txbroker.testing.kafka_releases import Release
 from txbroker.testing.rule_set import ActiveRule, RuleSet
 from txbroker.testing.rule_specs import check_broker, parse_rule
 from txbroker.testing.tally import Tally
@@ -57,7 +58,7 @@ class ClosableConnection(Protocol):
 class Faults:
     """Shared by the connections and the control port of a broker. `clock`: Twisted's IReactorTime, monotonic.
 
-    `tally`: that of a cluster, whose journals began at `started_s`.
+    `tally`: that of a cluster, whose journals began at `started_s`. `shown_release`: of Kafka, that clients see, None for its own.
     """
 
     def __init__(self, clock: Any, broker_id: int = 0, tally: Tally | None = None, started_s: float | None = None) -> None:
@@ -67,6 +68,7 @@ class Faults:
         self.rules = RuleSet(broker_id, tally)
         self.journal = JournalLog(broker_id, tally)
         self.ids = TopicIds()
+        self.shown_release: Release | None = None
         self.is_alone = started_s is None
         self._started_s: float = clock.seconds() if started_s is None else started_s
         self.ports: ClientPorts  # once the broker listens

@@ -22,6 +22,7 @@ from txbroker.testing.cluster_settings import check_brokers, cluster_settings
 from txbroker.testing.control_client import ControlClient
 from txbroker.testing.errors import KitError
 from txbroker.testing.journal import Journal
+from txbroker.testing.kafka_releases import release_of
 from txbroker.testing.moved_clock import read_offset
 from txbroker.testing.namespaces import Namespace
 from txbroker.testing.records import Reading, Record, produce
@@ -42,6 +43,8 @@ class Kafka(BrokerControl):
 
     `journal` has the requests of clients (`Journal`). It ends, as the rules do, with the process of the broker.
 
+    `as_version`: the release of Kafka whose requests and versions clients see, such as "2.8"; None for those of this broker.
+
     `port`: 0 takes a free one. `data`: the directory for its logs; None for a temporary one, which is removed at the end. `topics`: the
     names and numbers of partitions of the first topics. `settings`: keys of Kafka's server.properties; an unknown one is an error.
 
@@ -57,8 +60,10 @@ class Kafka(BrokerControl):
         topics: Mapping[str, int] | None = None,
         settings: Mapping[str, object] | None = None,
         start_timeout_s: float = START_TIMEOUT_S,
+        as_version: str | None = None,
     ) -> None:
         check_brokers(brokers, port)
+        self._form = [] if as_version is None else ["--as-version", release_of(as_version).name]
         self._count = brokers
         self._port = port
         self._data = data
@@ -131,12 +136,12 @@ class Kafka(BrokerControl):
             if self._reserved is None:
                 self._reserved = reserve(self._port)
             settings = broker_settings(self._settings, self._reserved.getsockname()[1], data)
-            return BrokerProcess(directory, settings, self._owner, remove=True)
+            return BrokerProcess(directory, settings, self._owner, remove=True, arguments=self._form)
         if self._servers is None:
             ports = [self._port and self._port + number for number in range(self._count)]
         else:
             ports = [port for _, port in _addresses(self._servers)]
-        arguments = ["--ports", ",".join(map(str, ports)), "--data", data, "--start-timeout", str(self._start_timeout_s)]
+        arguments = ["--ports", ",".join(map(str, ports)), "--data", data, "--start-timeout", str(self._start_timeout_s), *self._form]
         settings = cluster_settings(self._settings, self._count)
         return BrokerProcess(directory, settings, self._owner, remove=True, module=CLUSTER, arguments=arguments)
 

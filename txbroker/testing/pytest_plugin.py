@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from txbroker.testing.namespaces import Namespace
 
 MARKER = "txbroker"
+_MARKED = ("settings", "as_version")  # the arguments of the marker
 _WORKER_INPUT = "txbroker"
 _options = pytest.StashKey[Options]()
 _brokers = pytest.StashKey[list["Kafka"]]()  # that the fixtures have started and not ended yet
@@ -38,7 +39,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Called by pytest: read the options."""
-    config.addinivalue_line("markers", f"{MARKER}(settings={{...}}): the broker of the fixture `txbroker` has these settings in this test")
+    about = "the broker of the fixture `txbroker` has these settings, and is as this release of Kafka, in this test"
+    config.addinivalue_line("markers", f"{MARKER}(settings={{...}}, as_version=...): {about}")
     config.stash[_options] = read_options(config)
     config.stash[_brokers] = []
 
@@ -107,22 +109,24 @@ def _uses_broker(item: pytest.Item) -> bool:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """A test with the marker gets a broker with the marker's settings: a parameter of the fixture, which has the scope of the session."""
     settings: dict[str, object] = {}
+    form: dict[str, Any] = {}
     found = False
     for marker in metafunc.definition.iter_markers(MARKER):
         found = True
-        unknown = [*map(repr, marker.args), *(f"{name}={value!r}" for name, value in marker.kwargs.items() if name != "settings")]
+        unknown = [*map(repr, marker.args), *(f"{name}={value!r}" for name, value in marker.kwargs.items() if name not in _MARKED)]
         own = marker.kwargs.get("settings", {})
         if unknown or not isinstance(own, Mapping):
-            problem = f"takes only settings={{key: value}}, not {', '.join(unknown) or repr(own)}"
+            problem = f"takes only settings={{key: value}} and as_version=, not {', '.join(unknown) or repr(own)}"
             pytest.fail(f"{metafunc.definition.nodeid}: the marker {MARKER} {problem}", pytrace=False)
         settings = {**own, **settings}  # the nearest marker comes first
+        form = {**{name: value for name, value in marker.kwargs.items() if name != "settings"}, **form}
     if not found:
         return
     if MARKER not in metafunc.fixturenames:
         problem = f"has the marker {MARKER}, but does not use the fixture {MARKER}: add it to the arguments, or remove the marker"
         pytest.fail(f"{metafunc.definition.nodeid} {problem}", pytrace=False)
     shown = getattr(pytest, "HIDDEN_PARAM", "txbroker")  # since pytest 8.4
-    metafunc.parametrize(MARKER, [settings], indirect=True, ids=[shown], scope="session")
+    metafunc.parametrize(MARKER, [{"settings": settings, **form}], indirect=True, ids=[shown], scope="session")
 
 
 @pytest.fixture(scope="session")
@@ -132,7 +136,7 @@ def txbroker(request: pytest.FixtureRequest) -> Iterator[Kafka]:
 
     problem = ""
     try:
-        for kafka in _broker(request.config, getattr(request, "param", {})):
+        for kafka in _broker(request.config, **getattr(request, "param", {})):
             request.config.stash[_brokers].append(kafka)
             yield kafka
             request.config.stash[_brokers].remove(kafka)
@@ -172,7 +176,8 @@ def txbroker_factory(request: pytest.FixtureRequest) -> Iterator[Callable[..., K
 
     def make(**arguments: Any) -> Kafka:
         settings = {**options.settings, **arguments.pop("settings", {})}
-        made.append(Kafka(settings=settings, **{"start_timeout_s": options.start_timeout_s, **arguments}))
+        given = {"start_timeout_s": options.start_timeout_s, "as_version": options.as_version, **arguments}
+        made.append(Kafka(settings=settings, **given))
         return made[-1]
 
     yield make
@@ -180,14 +185,14 @@ def txbroker_factory(request: pytest.FixtureRequest) -> Iterator[Callable[..., K
         kafka.close()
 
 
-def _broker(config: pytest.Config, settings: Mapping[str, object]) -> Iterator[Kafka]:
-    """The broker with these settings beside those of the options."""
+def _broker(config: pytest.Config, settings: Mapping[str, object] | None = None, as_version: str | None = None) -> Iterator[Kafka]:
+    """The broker with these settings beside those of the options. `as_version`: in place of that of the options."""
     from txbroker.testing.errors import KitError
     from txbroker.testing.kafka import Kafka
 
     options = config.stash[_options]
     if options.bootstrap_servers is not None:
-        if settings:
+        if settings or as_version:
             problem = "the settings of a broker that runs already cannot be changed"
             raise KitError(f"{problem}: remove --txbroker-bootstrap-servers, or leave this test out with -m 'not {MARKER}'")
         kafka = Kafka.connect(options.bootstrap_servers)
@@ -195,18 +200,20 @@ def _broker(config: pytest.Config, settings: Mapping[str, object]) -> Iterator[K
             _created_once(kafka, name, partitions)
         yield kafka
         return
-    all_settings = {**options.settings, **settings}
-    port = 0 if settings else options.port  # the port is that of the first broker
+    all_settings = {**options.settings, **(settings or {})}
+    port = 0 if settings or as_version else options.port  # the port is that of the first broker
+    as_version = as_version or options.as_version
     place = getattr(config, "workerinput", {}).get(_WORKER_INPUT)
     if place is not None and not options.per_worker and Path(f"/proc/{place['owner']}").exists():
         from txbroker.testing.shared_brokers import SharedBroker
 
-        shared = SharedBroker(Path(place["directory"]), place["owner"], all_settings, port, options.topics)
+        shared = SharedBroker(Path(place["directory"]), place["owner"], all_settings, port, options.topics, as_version)
         yield shared.get(options.start_timeout_s)
         return
     if place is not None and port:
         raise KitError(f"each process of pytest-xdist would have a broker on port {port}: remove --txbroker-per-worker, or the port")
-    with Kafka(port=port, topics=options.topics, settings=all_settings, start_timeout_s=options.start_timeout_s) as kafka:
+    given: dict[str, Any] = {"start_timeout_s": options.start_timeout_s, "as_version": as_version}
+    with Kafka(port=port, topics=options.topics, settings=all_settings, **given) as kafka:
         yield kafka
 
 

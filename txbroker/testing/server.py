@@ -32,6 +32,7 @@ from txbroker.tap import BrokerService, log_twisted, monotonic_reactor
 from txbroker.testing.control_port import open_control
 from txbroker.testing.fault_ports import FaultPorts
 from txbroker.testing.faults import Faults
+from txbroker.testing.kafka_releases import release_of
 from txbroker.testing.moved_clock import MovedClock
 from txbroker.testing.operations import Operations
 from txbroker.testing.process_end import watch_process
@@ -91,6 +92,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--stop-with", type=int, required=True, metavar="PID", help="stop when this process has ended")
     parser.add_argument("--remove", action="store_true", help="remove the directory if the broker stops because that process has ended")
     parser.add_argument("--control", action="store_true", help="rules for faults, and a journal, by HTTP")
+    parser.add_argument("--as-version", metavar="RELEASE", help="the release of Kafka that clients see")
     parser.add_argument("--tally", metavar="FILE", help="the counts that the brokers of a cluster share")
     parser.add_argument("--began", type=float, metavar="SECONDS", help="when the journals of the cluster began, on the monotonic clock")
     parser.add_argument("--override", action="append", default=[], metavar="KEY=VALUE", help="a setting")
@@ -100,7 +102,9 @@ def _arguments() -> argparse.Namespace:
 
 def _served(arguments: argparse.Namespace, startup: Startup, reactor: Any) -> Served:
     tally = None if arguments.tally is None else SharedTally(arguments.tally)
-    return Served(Faults(reactor, startup.config.int("broker.id"), tally, arguments.began))
+    served = Served(Faults(reactor, startup.config.int("broker.id"), tally, arguments.began))
+    served.faults.shown_release = None if arguments.as_version is None else release_of(arguments.as_version)
+    return served
 
 
 def _controlled(faults: Faults, clock: MovedClock, environment: Environment) -> Environment:

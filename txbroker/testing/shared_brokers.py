@@ -20,6 +20,7 @@ from pathlib import Path
 from txbroker.testing.broker_process import STOP_TIMEOUT_S, BrokerProcess, log_text
 from txbroker.testing.errors import KitError
 from txbroker.testing.kafka import Kafka
+from txbroker.testing.kafka_releases import release_of
 from txbroker.testing.server import LOCK
 from txbroker.testing.settings import broker_settings
 
@@ -30,8 +31,11 @@ CONNECT_TIMEOUT_S = 10.0
 class SharedBroker:
     """The broker with these settings in the directory of a test run, whose first process is `owner`. It stops when that one ends."""
 
-    def __init__(self, directory: Path, owner: int, settings: Mapping[str, object], port: int, topics: Mapping[str, int]) -> None:
-        key = json.dumps([sorted((name, str(value)) for name, value in settings.items()), port, sorted(topics.items())])
+    def __init__(
+        self, directory: Path, owner: int, settings: Mapping[str, object], port: int, topics: Mapping[str, int],
+        as_version: str | None = None,
+    ) -> None:  # fmt: skip
+        key = json.dumps([sorted((name, str(value)) for name, value in settings.items()), port, sorted(topics.items()), as_version])
         self.directory = directory / hashlib.sha256(key.encode()).hexdigest()[:16]
         self.log_path = self.directory / "broker.log"
         self._around = directory
@@ -39,6 +43,7 @@ class SharedBroker:
         self._settings = settings
         self._port = port
         self._topics = topics
+        self._form = [] if as_version is None else ["--as-version", release_of(as_version).name]
 
     def get(self, start_timeout_s: float) -> Kafka:
         """The broker, started if it does not run yet; KitError."""
@@ -55,7 +60,7 @@ class SharedBroker:
     def _start(self, timeout_s: float) -> Kafka:
         self.directory.mkdir(exist_ok=True)
         settings = broker_settings(self._settings, self._port, str(self.directory / "data"))
-        process = BrokerProcess(self.directory, settings, self._owner, remove=True)
+        process = BrokerProcess(self.directory, settings, self._owner, remove=True, arguments=self._form)
         process.start(timeout_s)
         kafka = self._kafka(process.address, process.control_url)
         try:
