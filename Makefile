@@ -29,7 +29,7 @@ $(VENV)/bin/python:
 EDITABLE := --config-settings editable_mode=compat -e
 
 # Compiled by Cython if there is a C compiler with Python's headers.
-COMPILED := $(foreach module,wire/record_loops wire/codec_blocks log/produced_batch,txbroker/$(module).py txbroker/$(module).pxd)
+COMPILED := $(foreach module,wire/record_loops wire/codec_blocks log/produced_batch log/batch_positions log/index_file log/offset_index log/time_index,txbroker/$(module).py txbroker/$(module).pxd)
 
 $(VENV)/.installed: $(VENV)/bin/python setup.cfg setup.py pyproject.toml $(COMPILED)
 	@echo "== installing txbroker"

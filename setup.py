@@ -21,7 +21,8 @@ from setuptools.command.egg_info import egg_info
 from setuptools.command.sdist import sdist
 
 HERE = Path(__file__).parent
-COMPILED = ("txbroker/wire/record_loops", "txbroker/wire/codec_blocks", "txbroker/log/produced_batch")
+COMPILED = ("txbroker/wire/record_loops", "txbroker/wire/codec_blocks", "txbroker/log/produced_batch", "txbroker/log/batch_positions",
+            "txbroker/log/index_file", "txbroker/log/offset_index", "txbroker/log/time_index")
 WISH = "TXBROKER_COMPILE"
 # A link of Markdown to a file of the repository, with its text.
 LINK = re.compile(r"\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\((?![a-z]+:|#)([^)\s]+)\)")

@@ -33,7 +33,7 @@ def txbroker(*arguments: str, given: str = "") -> str:
 def check_modules(compiled: bool) -> None:
     """The program ends unless all modules of setup.py's list are compiled, or none is."""
     setup = Path(__file__).resolve().parent.parent / "setup.py"
-    found = re.search(r"^COMPILED = (\(.*\))$", setup.read_text(encoding="utf-8"), re.MULTILINE)
+    found = re.search(r"^COMPILED = (\(.*?\))$", setup.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     if found is None:
         sys.exit(f"{setup} names no COMPILED modules")
     for path in ast.literal_eval(found[1]):

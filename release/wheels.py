@@ -93,7 +93,7 @@ def check(wheel: Path, modules: Iterable[str]) -> None:
     found = {name.partition(".")[0].replace("/", ".") for name in libraries}
     missing = sorted(set(modules) - found)
     if missing:
-        raise Refused(f"{wheel.name} is named as compiled, and {', '.join(missing)} is not")
+        raise Refused(f"{wheel.name} is named as compiled, and {', '.join(missing)} are not")
     for name, content in libraries.items():
         left = [section for section in section_names(content) if section.startswith(_DEBUGGING)]
         if left:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from types import ModuleType
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.log.support import append, open_log
+from tests.support import compiled
 from tests.support.fakes.disk_path import DiskPath
 from txbroker.log import batch_positions
-from txbroker.log.batch_positions import BatchPositions
+
+every_module = pytest.mark.parametrize("module", compiled.forms(batch_positions), ids=lambda module: module.__name__)
 
 # Batches with gaps between them, as after compaction: (gap before, records).
 BATCHES = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 4)), min_size=1, max_size=30)
@@ -24,12 +29,13 @@ def laid_out(batches: list[tuple[int, int]]) -> list[tuple[int, int, int, int]]:
     return made
 
 
-@given(BATCHES, st.data())
-def test_known_positions_are_correct(batches: list[tuple[int, int]], data: st.DataObject) -> None:
+@every_module
+@given(batches=BATCHES, data=st.data())
+def test_known_positions_are_correct(module: ModuleType, batches: list[tuple[int, int]], data: st.DataObject) -> None:
     all_places = laid_out(batches)
     end = all_places[-1][1]
     written = data.draw(st.integers(0, len(all_places)))
-    known = BatchPositions()
+    known = module.BatchPositions()
     offsets = st.integers(0, all_places[written - 1][1]) if written else st.nothing()
     for offset in data.draw(st.lists(offsets, max_size=40 if written else 0)):
         first, last, position, size = next(place for place in all_places if place[1] >= offset)
@@ -48,22 +54,24 @@ def test_known_positions_are_correct(batches: list[tuple[int, int]], data: st.Da
     assert known.get(end) is None
 
 
-def test_more_positions_of_look_ups_than_of_appends_are_kept() -> None:
-    known = BatchPositions()
+@every_module
+def test_more_positions_of_look_ups_than_of_appends_are_kept(module: ModuleType) -> None:
+    known = module.BatchPositions()
     for offset in range(10_000):
         known.written(offset, offset, offset * 100, 100)
     found = [known.get(offset) for offset in range(10_000)]
-    assert batch_positions.WRITTEN_MAX // 2 <= sum(place is not None for place in found) <= batch_positions.WRITTEN_MAX
+    assert module.WRITTEN_MAX // 2 <= sum(place is not None for place in found) <= module.WRITTEN_MAX
     assert found[-1] == (999_900, 100)
     for offset in reversed(range(9_000)):
         known.looked_up(offset, offset, offset * 100, 100)
     kept = sum(known.get(offset) is not None for offset in range(10_000))
-    assert batch_positions.LOOKED_UP_MAX // 2 <= kept <= batch_positions.LOOKED_UP_MAX
+    assert module.LOOKED_UP_MAX // 2 <= kept <= module.LOOKED_UP_MAX
     assert known.get(0) == (0, 100)
 
 
-def test_large_positions_are_kept() -> None:
-    known = BatchPositions()
+@every_module
+def test_large_positions_are_kept(module: ModuleType) -> None:
+    known = module.BatchPositions()
     known.written(2**40, 2**40 + 5, 2**31 - 1, 2**31 - 2)
     assert known.get(2**40 + 3) == (2**31 - 1, 2**31 - 2)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from types import ModuleType
 
 import pytest
 from hypothesis import given, settings
@@ -11,16 +12,18 @@ from hypothesis import strategies as st
 
 from simulation.memory_disk import MemoryDisk
 from tests.log.support import NOW, append, corrupt, fill, open_log, rows, values
+from tests.support import compiled
 from tests.support.examples import examples
 from tests.support.fakes.disk_path import DiskPath
 from tests.support.fakes.faulty_disk import FaultyDisk
 from txbroker.errors import CorruptRecords
+from txbroker.log import index_file, offset_index, time_index
 from txbroker.log.log_results import AbortedTransaction
-from txbroker.log.offset_index import OffsetIndex
-from txbroker.log.time_index import TimeIndex
 from txbroker.log.txn_index import TxnIndex
 
 BASE = 1_000_000
+every_offset_index = pytest.mark.parametrize("module", compiled.forms(offset_index, index_file), ids=lambda module: module.__name__)
+every_time_index = pytest.mark.parametrize("module", compiled.forms(time_index, index_file), ids=lambda module: module.__name__)
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("add"), st.lists(st.integers(1, 9), min_size=1, max_size=90)),
@@ -32,12 +35,13 @@ STEPS = st.lists(
 )
 
 
+@every_offset_index
 @settings(max_examples=examples(60))
-@given(STEPS)
-def test_an_offset_index_is_a_sorted_list(steps: list[tuple[str, list[int]]]) -> None:
+@given(steps=STEPS)
+def test_an_offset_index_is_a_sorted_list(module: ModuleType, steps: list[tuple[str, list[int]]]) -> None:
     disk, path = MemoryDisk(), "/x.index"
     disk.write(path, b"")
-    index, model = OffsetIndex(disk, path, BASE), [(BASE, 0)]
+    index, model = module.OffsetIndex(disk, path, BASE), [(BASE, 0)]
     for step, numbers in steps:
         if step == "add":
             for number in numbers:
@@ -48,7 +52,7 @@ def test_an_offset_index_is_a_sorted_list(steps: list[tuple[str, list[int]]]) ->
             index.write_out()
         elif step == "reopen":
             index.write_out()
-            index = OffsetIndex(disk, path, BASE)
+            index = module.OffsetIndex(disk, path, BASE)
         else:
             model = [entry for entry in model if entry[0] < BASE + numbers[0]] or [(BASE, 0)]
             index.truncate_to(BASE + numbers[0])
@@ -61,12 +65,13 @@ def test_an_offset_index_is_a_sorted_list(steps: list[tuple[str, list[int]]]) ->
     assert not expected or disk.read(path) == expected
 
 
+@every_time_index
 @settings(max_examples=examples(60))
-@given(STEPS)
-def test_a_time_index_is_a_sorted_list(steps: list[tuple[str, list[int]]]) -> None:
+@given(steps=STEPS)
+def test_a_time_index_is_a_sorted_list(module: ModuleType, steps: list[tuple[str, list[int]]]) -> None:
     disk, path = MemoryDisk(), "/x.timeindex"
     disk.write(path, b"")
-    index, model = TimeIndex(disk, path, BASE), [(-1, BASE)]
+    index, model = module.TimeIndex(disk, path, BASE), [(-1, BASE)]
     for step, numbers in steps:
         if step == "add":
             for number in numbers:
@@ -78,7 +83,7 @@ def test_a_time_index_is_a_sorted_list(steps: list[tuple[str, list[int]]]) -> No
             index.write_out()
         elif step == "reopen":
             index.write_out()
-            index = TimeIndex(disk, path, BASE)
+            index = module.TimeIndex(disk, path, BASE)
         else:
             model = [(-1, BASE), *(entry for entry in model[1:] if entry[1] < BASE + numbers[0])]
             index.truncate_to(BASE + numbers[0])
@@ -91,9 +96,10 @@ def test_a_time_index_is_a_sorted_list(steps: list[tuple[str, list[int]]]) -> No
     assert not expected or disk.read(path) == expected
 
 
-def test_look_ups_after_a_truncation_ignore_removed_entries(directory: DiskPath) -> None:
+@every_offset_index
+def test_look_ups_after_a_truncation_ignore_removed_entries(module: ModuleType, directory: DiskPath) -> None:
     directory.disk.write(f"{directory}/x.index", b"")
-    index = OffsetIndex(directory.disk, f"{directory}/x.index", BASE)
+    index = module.OffsetIndex(directory.disk, f"{directory}/x.index", BASE)
     for number in range(1, 300):
         index.add(BASE + number, number)
     index.write_out()

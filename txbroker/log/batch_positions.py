@@ -1,4 +1,7 @@
-"""The positions of a segment's batches that were written or looked up recently."""
+"""The positions of a segment's batches that were written or looked up recently.
+
+Cython compiles the module where it can (`setup.py`; types in `batch_positions.pxd`).
+"""
 
 from __future__ import annotations
 

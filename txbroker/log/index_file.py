@@ -4,6 +4,8 @@ Entries on disk are mapped on first use. Newer ones stay in memory until there a
 crash loses them, and recovery rebuilds the index anyway. So an append needs no system call, an index that is not used needs no
 memory, and files need not be preallocated as Kafka's are.
 
+Cython compiles this module and the two indexes where it can (`setup.py`; types in the .pxd files).
+
 A search in the mapped part first searches the keys of every 16th entry, which are kept in memory, and then 16 entries.
 """
 
@@ -125,11 +127,11 @@ class IndexFile:
         if self.count and not self._pending:
             self._mapped()  # else the look-up of the last entry may fail after the log write
 
-    @property
     def last_key(self) -> int:
         """The key of the last entry; -1 when there is none."""
-        if self._pending_keys:
-            return self._pending_keys[-1]
+        pending = self._pending_keys
+        if pending:
+            return pending[len(pending) - 1]  # Cython compiles it without negative indexes
         return int.from_bytes(self.entry(self.count - 1)[: self._key_bytes], "big") if self.count else -1
 
     def append(self, key: int, entry: bytes) -> None:

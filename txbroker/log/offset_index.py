@@ -28,7 +28,7 @@ class OffsetIndex(IndexFile):
     def add(self, offset: int, position: int) -> None:
         """Add an entry: a batch that ends with `offset` starts at `position`. Ignored unless it is above all others."""
         relative = offset - self.base_offset
-        if relative > self.last_key:
+        if relative > self.last_key():
             self.append(relative, ENTRY.pack(relative, position))
 
     def lookup(self, offset: int) -> int:

@@ -26,7 +26,7 @@ class TimeIndex(IndexFile):
 
     def add(self, timestamp: int, offset: int) -> None:
         """Add an entry: the largest timestamp up to `offset`. Ignored unless it is above all others."""
-        if timestamp > self.last_key:
+        if timestamp > self.last_key():
             self.append(timestamp, ENTRY.pack(timestamp, offset - self.base_offset))
 
     def lookup(self, timestamp: int) -> int:
