@@ -19,7 +19,7 @@ SIMULATION = ROOT / "simulation"
 
 RANKS = {
     "build_info": 0, "errors": 0, "names": 0, "clock": 0, "config": 0, "purgatory": 0, "action_queue": 0, "backoff": 0, "retrying": 0,
-    "repeated_lines": 0, "regular_files": 0, "platform": 0,
+    "repeated_lines": 0, "regular_files": 0, "platform": 0, "lazy_dataclass": 0,
     "wire": 1, "tls": 1,
     "log": 2, "client": 2,
     "cluster": 3, "console": 3, "logtools": 3, "mirror": 3,

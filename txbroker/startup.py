@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from txbroker.config.advice import advice
@@ -18,13 +17,14 @@ from txbroker.config.properties import MalformedProperties, Property, parse_over
 from txbroker.config.providers import expand
 from txbroker.config.resolve import BrokerConfig
 from txbroker.errors import ConfigError, StartError
+from txbroker.lazy_dataclass import lazy_dataclass
 from txbroker.platform import Unavailable, use
 from txbroker.regular_files import read_regular
 
 FILE_BYTES_MAX = 4 * 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Startup:
     """The configuration; the id for a new cluster; topics to create; and `warnings` for the log."""
 

@@ -7,8 +7,6 @@ REQUEST_TIMED_OUT. Disk space is freed when the next retention check deletes who
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from twisted.internet.defer import Deferred
 
 from txbroker.api.admin_log import records_deleted
@@ -18,6 +16,7 @@ from txbroker.api.resources import AclOperation, AclResource, on_each
 from txbroker.cluster.partition import Partition
 from txbroker.cluster.replicas import Replicas
 from txbroker.errors import BrokerError, ErrorCode
+from txbroker.lazy_dataclass import lazy_dataclass
 from txbroker.names import INTERNAL_TOPICS
 from txbroker.purgatory import Purgatory
 from txbroker.wire.messages.delete_records import (
@@ -90,7 +89,7 @@ def _result(wanted: DeleteRecordsPartition, low_watermark: int, code: ErrorCode)
     return DeleteRecordsPartitionResult(partition_index=wanted.partition_index, low_watermark=low_watermark, error_code=code)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class _Deletion:
     """A partition whose low watermark has to reach `offset`, and its result in the response."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from txbroker.api.request_context import RequestContext
@@ -10,6 +9,7 @@ from txbroker.cluster.followers import UNKNOWN_EPOCH, SessionUse
 from txbroker.cluster.local_replica import CONSUMER
 from txbroker.cluster.topic_counts import TopicCounts
 from txbroker.errors import ErrorCode
+from txbroker.lazy_dataclass import lazy_dataclass
 from txbroker.log.log_results import AbortedTransaction, EpochEnd
 from txbroker.log.region import EMPTY, Region
 from txbroker.names import TopicPartition
@@ -20,7 +20,7 @@ NO_PREFERENCE = -1  # of a replica from which the client should read instead
 ANY_REPLICA_VERSION = 11  # from here on consumers may read from followers
 
 
-@dataclass(slots=True, eq=False)
+@lazy_dataclass(slots=True, eq=False)
 class FetchClient:
     """A consumer (`replica` is CONSUMER), or a replica with its broker epoch. Other negative ids: Kafka's tools, which read everything.
 
@@ -75,7 +75,7 @@ class Unusual(NamedTuple):
     leader: LeaderIdAndEpoch | None = None
 
 
-@dataclass(slots=True, eq=False)
+@lazy_dataclass(slots=True, eq=False)
 class PartitionRead:
     """What was found: up to `size` bytes of records, and the offsets. `aborted`: None for read_uncommitted.
 
@@ -94,7 +94,7 @@ class PartitionRead:
     shared_key: tuple[object, ...] | None = None
 
 
-@dataclass(slots=True, eq=False)
+@lazy_dataclass(slots=True, eq=False)
 class FetchItem:
     """One partition that a client fetches, and the offsets that the client has received last. `wanted`: what it requests now.
 

@@ -11,13 +11,14 @@ a new high watermark does not end that of a follower (KAFKA-9731): the follower 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
 
 from txbroker.api.fetch_item import FetchClient, FetchItem, PartitionRead
 from txbroker.cluster.followers import SessionUse
 from txbroker.cluster.local_replica import CONSUMER
 from txbroker.errors import BrokerError, ErrorCode
+from txbroker.lazy_dataclass import lazy_dataclass
 from txbroker.names import TOPIC_NAME_LENGTH_MAX, TopicPartition
 from txbroker.wire.messages.fetch import FetchRequest
 
@@ -36,7 +37,7 @@ EVICTION_MIN_S = 120
 SESSION_ITEMS_MAX = 10_000
 
 
-@dataclass(slots=True, eq=False)
+@lazy_dataclass(slots=True, eq=False)
 class FetchSession:
     """One client's partitions. `epoch` is the session epoch that the next request must have.
 

@@ -10,7 +10,6 @@ late: it is not appended again, and refused if the producer has begun its next t
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred
 
@@ -22,6 +21,7 @@ from txbroker.cluster.pending_append import PendingAppend
 from txbroker.cluster.replicas import Replicas
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.groups.coordinator import GroupCoordinator
+from txbroker.lazy_dataclass import lazy_dataclass
 from txbroker.log.log_results import Origin
 from txbroker.names import OFFSETS_TOPIC
 from txbroker.purgatory import Purgatory
@@ -132,7 +132,7 @@ class WriteTxnMarkersHandler:
         )
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class _AppendedMarker:
     """A marker in the log, and its result in the response."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -11,6 +10,7 @@ from twisted.internet.defer import Deferred
 
 from txbroker.action_queue import ActionQueue
 from txbroker.cluster.tree.interface import Tree
+from txbroker.lazy_dataclass import lazy_dataclass
 from txbroker.log.directories import RunAll
 from txbroker.log.disk import Disk
 from txbroker.log.log_results import Later
@@ -57,7 +57,7 @@ class SessionGuard(Protocol):
         """The session has been closed."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@lazy_dataclass(frozen=True, kw_only=True, slots=True)
 class Instruments:
     """What only metrics measure."""
 
@@ -66,7 +66,7 @@ class Instruments:
     syncs: SyncTimes
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@lazy_dataclass(frozen=True, kw_only=True, slots=True)
 class Environment:
     """The reactor, threads, the disk, the clocks and chance.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred
 
@@ -64,6 +63,7 @@ from txbroker.cluster.topics import TopicAdmin
 from txbroker.config.resolve import BrokerConfig
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.groups.coordinator import GroupCoordinator
+from txbroker.lazy_dataclass import lazy_dataclass
 from txbroker.log.directories import LogDirectories
 from txbroker.purgatory import Purgatory
 from txbroker.repeated_lines import RepeatedLines
@@ -74,7 +74,7 @@ from txbroker.transactions.coordinator import TransactionCoordinator
 from txbroker.transactions.verification import TransactionVerifier
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@lazy_dataclass(frozen=True, kw_only=True, slots=True)
 class HandlerDependencies:
     """The components that handlers need."""
 

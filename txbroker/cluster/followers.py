@@ -12,8 +12,9 @@ A replica whose broker is not alive, or which the controller knows in another in
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from txbroker.lazy_dataclass import lazy_dataclass
 
 UNKNOWN_OFFSET = -1
 UNKNOWN_EPOCH = -1  # brokers of Apache Kafka in ZooKeeper mode send no broker epoch
@@ -60,7 +61,7 @@ class IsrProposal(NamedTuple):
         return frozenset(replica for replica, _ in self.isr)
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class FollowerState:
     """One other replica. Times are monotonic, in seconds; `caught_up_s`: the last time at which it had all that the leader had."""
 

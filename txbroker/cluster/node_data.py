@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from txbroker.cluster.node_paths import Entity
+from txbroker.lazy_dataclass import lazy_dataclass
 from txbroker.names import NULL_TOPIC_ID, TopicPartition, id_from_text, id_to_text
 
 P = ParamSpec("P")
@@ -90,7 +91,7 @@ def decode_cluster_id(value: dict[str, Any]) -> str:
     return value["id"]
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class RegisteredEndpoint:
     """One advertised listener of a broker."""
 
@@ -108,7 +109,7 @@ TRANSACTION_VERSION = 2  # of this broker: KIP-890
 _TRANSACTION_FEATURE = "transaction.version"
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class BrokerRegistration:
     """`/brokers/ids/N`: the registration of a live broker. `transaction_version`: the highest that it serves, 0 without the feature."""
 
@@ -181,7 +182,7 @@ def decode_controller_epoch(data: bytes | None) -> int:
 FEATURES = to_json({"features": {}, "version": 2, "status": 1})
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class ReplicaAssignment:
     """The replicas of a partition, preferred leader first, and those that a reassignment adds and removes."""
 
@@ -214,7 +215,7 @@ class ReplicaAssignment:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class TopicAssignment:
     """`/brokers/topics/T`: a topic's id and the replicas of each partition."""
 
@@ -255,7 +256,7 @@ def decode_topic(value: dict[str, Any]) -> TopicAssignment:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class PartitionState:
     """`/brokers/topics/T/partitions/P/state`: leader, leader epoch and ISR of a partition (Kafka's LeaderAndIsr)."""
 
@@ -334,7 +335,7 @@ def decode_config_change(value: dict[str, Any]) -> Entity:
     return Entity(entity_type, name)
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class ProducerIdBlock:
     """`/latest_producer_id_block`: the producer ids `start` to `end`, both inclusive, that one broker assigns."""
 

@@ -7,7 +7,6 @@ cannot be read or written; it does not know the requests that wait for it.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from txbroker.cluster.followers import FollowerFetch, Followers, FollowerState, IsrProposal
@@ -16,6 +15,7 @@ from txbroker.cluster.node_data import NO_LEADER
 from txbroker.cluster.refused_sequences import PASSING, PREVIOUS_LEADER_S, RefusedSequences, check_first_batch
 from txbroker.cluster.topic_counts import TopicCounts
 from txbroker.errors import BrokerError, ErrorCode, StorageError
+from txbroker.lazy_dataclass import lazy_dataclass
 from txbroker.log.log import Log
 from txbroker.log.log_results import Appended, Origin
 from txbroker.names import amount
@@ -42,7 +42,7 @@ class Observer(Protocol):
         """The controller is to be sent a new ISR. `Partition.isr_confirmed` or `isr_refused` takes the answer."""
 
 
-@dataclass(frozen=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Replication:
     """What leaders need to judge their followers.
 

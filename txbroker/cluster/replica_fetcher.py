@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import NamedTuple
 
@@ -32,6 +31,7 @@ from txbroker.cluster.offset_lookup import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from txbroker.cluster.partition import Partition
 from txbroker.cluster.replication_quota import ReplicationQuota
 from txbroker.errors import BrokerError, ErrorCode, OutOfResources, StorageError, error_name
+from txbroker.lazy_dataclass import lazy_dataclass
 from txbroker.log.log import Log
 from txbroker.names import TopicPartition
 from txbroker.wire.messages.fetch import EpochEndOffset, FetchRequest, FetchResponse, PartitionData, ReplicaState
@@ -80,7 +80,7 @@ class _Step(Enum):
     FIND_END = auto()  # the leader's log does not begin after this one's end: its end
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class _Followed:
     partition: Partition
     leader_epoch: int

@@ -16,8 +16,9 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from txbroker.lazy_dataclass import lazy_dataclass
 
 REPORTS_MIN = 2
 HOLD_S = 60.0
@@ -58,7 +59,7 @@ class Changes(NamedTuple):
     ended: list[int]
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class FailoverCounts:
     """What has happened since the start."""
 
@@ -67,7 +68,7 @@ class FailoverCounts:
     reports_on_itself: int = 0
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class _Past:
     """The suspicions of one broker epoch."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from random import Random
 
@@ -17,6 +17,7 @@ from txbroker.cluster.placement import place
 from txbroker.cluster.tree.interface import BadVersion, Create, EventType, NodeExists, NoNode, Set, Tree, WatchEvent
 from txbroker.cluster.tree.operations import for_admin, together, written
 from txbroker.errors import BrokerError, ErrorCode
+from txbroker.lazy_dataclass import lazy_dataclass
 from txbroker.names import INTERNAL_TOPICS, NULL_TOPIC_ID, amount, check_topic_name, collision_key, new_topic_id
 
 FROM_DEFAULT = -1
@@ -30,7 +31,7 @@ def _always(count: int) -> None:
     pass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@lazy_dataclass(frozen=True, slots=True, kw_only=True)
 class NewTopic:
     """A topic to be created: partition count and replication factor (FROM_DEFAULT: the broker's defaults), or assignments, not both."""
 
@@ -41,7 +42,7 @@ class NewTopic:
     configs: Mapping[str, str | None] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@lazy_dataclass(frozen=True, slots=True, kw_only=True)
 class CreatedTopic:
     """A created topic, or with validate_only the topic that would be created (`topic_id` is the null id)."""
 

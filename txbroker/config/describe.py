@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from txbroker.config.broker_keys import BROKER_KEYS
 from txbroker.config.keys import InvalidValue, Key, Type, Update
 from txbroker.config.resolve import BrokerConfig, Found, Source
 from txbroker.config.topic_keys import SERVER_KEYS, TOPIC_KEYS
+from txbroker.lazy_dataclass import lazy_dataclass
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Synonym:
     """A value of a key or its synonym in one source; `value` is None for secrets."""
 
@@ -20,7 +20,7 @@ class Synonym:
     source: Source
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class ConfigEntry:
     """One entry of DescribeConfigs; `value` is None if unset or secret; the first synonym is the effective one."""
 

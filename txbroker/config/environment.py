@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from txbroker.config.broker_keys import BROKER_KEYS
 from txbroker.config.properties import Origin, Property
 from txbroker.config.static import similar_key
 from txbroker.errors import ConfigError
+from txbroker.lazy_dataclass import lazy_dataclass
 from txbroker.names import amount
 
 PREFIX = "KAFKA_"
@@ -36,7 +36,7 @@ _TOPIC = re.compile(
 TOPICS_MAX = 10_000
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class FirstTopic:
     """A topic to create at the start; `cleanup_policy` None is the broker's default."""
 
@@ -46,7 +46,7 @@ class FirstTopic:
     cleanup_policy: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Environment:
     """The result of reading the environment. `warnings`: a sentence for each kind of ignored variable."""
 

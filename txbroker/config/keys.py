@@ -9,11 +9,11 @@ import math
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from decimal import Decimal
 from enum import Enum, IntEnum
 
 from txbroker.config.checks import Check
+from txbroker.lazy_dataclass import lazy_dataclass
 
 # The value of a key: a LIST is a tuple of strings; INT, SHORT and LONG are int; None is "not set".
 Value = bool | int | float | str | tuple[str, ...] | None
@@ -59,7 +59,7 @@ class InvalidValue(ValueError):
     """A value that its key does not allow; the message names the key and the allowed values."""
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Key:
     """One configuration key."""
 

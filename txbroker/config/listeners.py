@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
 
 from txbroker.config.checks import csv_pairs
 from txbroker.config.resolve import BrokerConfig
 from txbroker.errors import ConfigError
+from txbroker.lazy_dataclass import lazy_dataclass
 
 # In the order of their ids in Kafka's SecurityProtocol.
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -29,7 +29,7 @@ WITH_TLS = ("SSL", "SASL_SSL")
 _WILDCARDS = ("", "0.0.0.0", "::")
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Listener:
     """One listener. `host` "" (or 0.0.0.0, ::) is all addresses; IPv6 has no brackets. `port` 0 is any free port."""
 
@@ -52,7 +52,7 @@ class Listener:
         return f"{self.name}://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Listeners:
     """All listeners of a broker.
 

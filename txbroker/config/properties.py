@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from txbroker.errors import ConfigError
+from txbroker.lazy_dataclass import lazy_dataclass
 
 
 class Origin(NamedTuple):
@@ -24,7 +24,7 @@ class Origin(NamedTuple):
         return self.place if self.line is None else f"{self.place}:{self.line}"
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Property:
     """The text of a value and its place."""
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, TypeAlias
 
@@ -19,6 +18,7 @@ from txbroker.config.password_encoder import KEY_BITS, NotDecoded, PasswordEncod
 from txbroker.config.properties import Properties
 from txbroker.config.static import StaticConfig, read_static
 from txbroker.config.values import Values
+from txbroker.lazy_dataclass import lazy_dataclass
 
 logger = logging.getLogger("txbroker.config")
 
@@ -34,7 +34,7 @@ class Source(IntEnum):
     DEFAULT_CONFIG = 5
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Found:
     """A value of a key or of a synonym: `value` is in units of `key`, each of which is `unit` units of the requested key."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from txbroker.config.broker_keys import BROKER_KEYS
 from txbroker.config.keys import InvalidValue, Value
@@ -12,9 +11,10 @@ from txbroker.config.listener_keys import LISTENER_PREFIX, is_ignored_jaas, know
 from txbroker.config.properties import Origin, Properties, Property
 from txbroker.config.topic_keys import SERVER_KEYS, TOPIC_KEYS
 from txbroker.errors import ConfigError
+from txbroker.lazy_dataclass import lazy_dataclass
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class StaticConfig:
     """The configured values. `values` has the known keys, also those of single listeners; `unknown` has the names of the others.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from txbroker.config.broker_keys import synonyms
@@ -13,13 +12,14 @@ from txbroker.config.keys import LONG_MAX, InvalidValue, Value
 from txbroker.config.resolve import BrokerConfig
 from txbroker.config.topic_keys import SERVER_KEYS, TOPIC_KEYS
 from txbroker.errors import BrokerError, ErrorCode
+from txbroker.lazy_dataclass import lazy_dataclass
 
 logger = logging.getLogger("txbroker.config")
 
 NEEDS_HEADER = "compaction.strategy is header, so compaction.strategy.header must name the header"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@lazy_dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSettings:
     """The values of all topic keys; a field is named as its key with `_` for `.`. Sizes in bytes, times in ms, -1 is no limit."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sized
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum, auto
 from typing import Generic, Protocol, TypeVar
 
@@ -16,6 +16,7 @@ from txbroker.coordinators.load_times import LoadTimes
 from txbroker.coordinators.replay import Replay, replay_partition
 from txbroker.coordinators.state_log import StateLog
 from txbroker.errors import ErrorCode
+from txbroker.lazy_dataclass import lazy_dataclass
 from txbroker.names import amount, coordinator_partition
 
 log = logging.getLogger("txbroker.coordinators")
@@ -34,7 +35,7 @@ class LoadState(Enum):
     FAILED = auto()  # its log could not be read; the next election or restart tries again
 
 
-@dataclass(slots=True, eq=False)
+@lazy_dataclass(slots=True, eq=False)
 class Shard(Generic[C]):
     """One partition that this broker leads. `append_error`: why its last append failed; NONE if it did not."""
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
 from txbroker.errors import ErrorCode
 from txbroker.groups.group_config import GroupConfig
@@ -43,6 +42,7 @@ from txbroker.groups.group_results import (
 )
 from txbroker.groups.group_states import TRANSITIONS, GroupState
 from txbroker.groups.roster import Member
+from txbroker.lazy_dataclass import lazy_dataclass
 from txbroker.names import amount
 
 log = logging.getLogger("txbroker.groups")
@@ -53,7 +53,7 @@ RETRY_MS_MIN = 1_000  # between two attempts of a rebalance that no member has j
 EMPTY, PREPARING, COMPLETING, STABLE, DEAD = GroupState
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class _Rebalance:
     """Waiting for members to join. `extend_until_ms` is set in the first rebalance of a group, which waits for its whole delay."""
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from txbroker.lazy_dataclass import lazy_dataclass
 
 MINUTE_MS = 60_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@lazy_dataclass(frozen=True, slots=True, kw_only=True)
 class GroupConfig:
     """Settings of groups, with their keys. Times in milliseconds, sizes in bytes."""
 

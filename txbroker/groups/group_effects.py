@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from txbroker.groups.group_results import JoinAnswer, Protocol, SyncAnswer
+from txbroker.lazy_dataclass import lazy_dataclass
 
 JoinWaiter: TypeAlias = Callable[[JoinAnswer], object]
 SyncWaiter: TypeAlias = Callable[[SyncAnswer], object]
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class AnswerJoin:
     """Answer a JoinGroup request by calling `waiter` with `answer`."""
 
@@ -20,7 +20,7 @@ class AnswerJoin:
     answer: JoinAnswer
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class AnswerSync:
     """Answer a SyncGroup request by calling `waiter` with `answer`."""
 
@@ -28,14 +28,14 @@ class AnswerSync:
     answer: SyncAnswer
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class WakeAt:
     """Call `Group.tick` at this time (monotonic, ms); it replaces the one set before."""
 
     at_ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@lazy_dataclass(frozen=True, slots=True, kw_only=True)
 class MemberRecord:
     """A member in a group's record, with its subscription for the chosen protocol and its assignment."""
 
@@ -49,7 +49,7 @@ class MemberRecord:
     assignment: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@lazy_dataclass(frozen=True, slots=True, kw_only=True)
 class GroupRecord:
     """A generation as it is stored in `__consumer_offsets`; `state_ms` is None if an old record has no date."""
 
@@ -61,14 +61,14 @@ class GroupRecord:
     members: tuple[MemberRecord, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class EmptyWritten:
     """The record stores that the group is empty in this generation."""
 
     generation: int
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class AssignmentWritten:
     """The record stores the leader's assignment for this generation."""
 
@@ -76,7 +76,7 @@ class AssignmentWritten:
     assignments: dict[str, bytes]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@lazy_dataclass(frozen=True, slots=True, kw_only=True)
 class StaticMemberWritten:
     """The record stores the new member id of a static member that rejoined a stable group; `old_...` restore it if the write fails."""
 
@@ -94,7 +94,7 @@ class StaticMemberWritten:
 Written: TypeAlias = EmptyWritten | AssignmentWritten | StaticMemberWritten
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Persist:
     """Append `record` to the group's partition, then call `Group.written` with `then` and the error."""
 

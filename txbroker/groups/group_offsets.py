@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from txbroker.groups.group_results import CommittedOffset
+from txbroker.lazy_dataclass import lazy_dataclass
 from txbroker.names import TopicPartition
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Write:
     """Offsets (None: removals) that are being written to the log; `order` is their place among all writes of the group.
 
@@ -21,7 +21,7 @@ class Write:
     producer_id: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class _Committed:
     order: int
     offset: CommittedOffset

@@ -10,12 +10,12 @@ date. It reads every version.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from txbroker.errors import ProtocolError
 from txbroker.groups.group_effects import GroupRecord, MemberRecord
 from txbroker.groups.group_results import CommittedOffset
+from txbroker.lazy_dataclass import lazy_dataclass
 from txbroker.names import TopicPartition
 from txbroker.wire.codec import decode, encode_bytes
 from txbroker.wire.messages.group_metadata_key import GroupMetadataKey
@@ -34,7 +34,7 @@ _EXPIRING_OFFSET_VERSION = 1
 _UNSET_MS = -1
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class OffsetEntry:
     """A committed offset; None for a tombstone."""
 
@@ -43,7 +43,7 @@ class OffsetEntry:
     offset: CommittedOffset | None
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class GroupEntry:
     """A group's generation; None for a tombstone."""
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from txbroker.errors import ErrorCode
+from txbroker.lazy_dataclass import lazy_dataclass
 
 UNKNOWN_MEMBER = ""  # a member without an id
 NO_GENERATION = -1
@@ -12,7 +11,7 @@ NO_EPOCH = -1
 NO_OFFSET = -1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@lazy_dataclass(frozen=True, slots=True, kw_only=True)
 class Protocol:
     """One assignment strategy that a member supports, with its subscription for it."""
 
@@ -20,7 +19,7 @@ class Protocol:
     metadata: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@lazy_dataclass(frozen=True, slots=True, kw_only=True)
 class JoinGroup:
     """A JoinGroup request. `member_id_required`: the request is v4+ (KIP-394); `can_skip_assignment`: v9+ (KIP-814)."""
 
@@ -38,7 +37,7 @@ class JoinGroup:
     reason: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@lazy_dataclass(frozen=True, slots=True, kw_only=True)
 class JoinedMember:
     """A member, as it is listed in the leader's JoinGroup response."""
 
@@ -47,7 +46,7 @@ class JoinedMember:
     metadata: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@lazy_dataclass(frozen=True, slots=True, kw_only=True)
 class JoinAnswer:
     """The answer to a JoinGroup request; only the leader receives `members`."""
 
@@ -61,7 +60,7 @@ class JoinAnswer:
     members: tuple[JoinedMember, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@lazy_dataclass(frozen=True, slots=True, kw_only=True)
 class SyncGroup:
     """A SyncGroup request; `assignments` (member id to bytes) is used only from the leader."""
 
@@ -74,7 +73,7 @@ class SyncGroup:
     assignments: dict[str, bytes]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@lazy_dataclass(frozen=True, slots=True, kw_only=True)
 class SyncAnswer:
     """The answer to a SyncGroup request."""
 
@@ -84,7 +83,7 @@ class SyncAnswer:
     assignment: bytes = b""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@lazy_dataclass(frozen=True, slots=True, kw_only=True)
 class MemberIdentity:
     """One member of a LeaveGroup request: by member id, or by instance id with an empty member id (KIP-345)."""
 
@@ -93,7 +92,7 @@ class MemberIdentity:
     reason: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@lazy_dataclass(frozen=True, slots=True, kw_only=True)
 class MemberLeft:
     """The result for one member of a LeaveGroup request."""
 
@@ -102,7 +101,7 @@ class MemberLeft:
     error: ErrorCode
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@lazy_dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetCommit:
     """One offset to commit. `metadata` is None if the client sent null, which is stored as an empty string as in Kafka."""
 
@@ -111,7 +110,7 @@ class OffsetCommit:
     metadata: str | None = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@lazy_dataclass(frozen=True, slots=True, kw_only=True)
 class CommittedOffset:
     """One committed offset. `expire_ms` is set only by commits with a retention time (OffsetCommit v2-v4). Dates in ms since 1970."""
 
@@ -122,7 +121,7 @@ class CommittedOffset:
     expire_ms: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@lazy_dataclass(frozen=True, slots=True, kw_only=True)
 class FetchedOffset:
     """The answer to OffsetFetch for one partition; offset -1 and empty metadata if no offset is committed."""
 
@@ -132,7 +131,7 @@ class FetchedOffset:
     error: ErrorCode = ErrorCode.NONE
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@lazy_dataclass(frozen=True, slots=True, kw_only=True)
 class ListedGroup:
     """One group in ListGroups."""
 
@@ -142,7 +141,7 @@ class ListedGroup:
     group_type: str = "classic"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@lazy_dataclass(frozen=True, slots=True, kw_only=True)
 class DescribedMember:
     """One member in DescribeGroups; metadata and assignment are empty unless the group is stable."""
 
@@ -154,7 +153,7 @@ class DescribedMember:
     assignment: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@lazy_dataclass(frozen=True, slots=True, kw_only=True)
 class DescribedGroup:
     """One group in DescribeGroups."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from twisted.internet.defer import Deferred
 
@@ -18,10 +18,11 @@ from txbroker.groups.group_config import GroupConfig
 from txbroker.groups.group_effects import GroupRecord
 from txbroker.groups.group_offsets import GroupOffsets
 from txbroker.groups.group_replay import GroupReplay
+from txbroker.lazy_dataclass import lazy_dataclass
 from txbroker.names import OFFSETS_TOPIC
 
 
-@dataclass(slots=True, eq=False)
+@lazy_dataclass(slots=True, eq=False)
 class GroupsOfPartition:
     """The groups of one partition of `__consumer_offsets`."""
 
@@ -33,7 +34,7 @@ class GroupsOfPartition:
         return len(self.groups)
 
 
-@dataclass(slots=True, eq=False)
+@lazy_dataclass(slots=True, eq=False)
 class HostedGroup:
     """A group with its offsets and its partition."""
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 from txbroker.groups.group_effects import JoinWaiter, MemberRecord, SyncWaiter
 from txbroker.groups.group_results import JoinedMember, Protocol
+from txbroker.lazy_dataclass import lazy_dataclass
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
+@lazy_dataclass(slots=True, kw_only=True, eq=False)
 class Member:
     """One member. Its session ends at `deadline_ms` (monotonic), unless it waits for our answer (`is_watched`)."""
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from mmap import mmap
 from typing import Protocol
 
 from txbroker.errors import MissingFile, NoSpace, OutOfResources, StorageError
+from txbroker.lazy_dataclass import lazy_dataclass
 
 Buffer = bytes | bytearray | memoryview
 Mapped = bytes | mmap
@@ -45,7 +45,7 @@ class File(Protocol):
     def fileno(self) -> int: ...
 
 
-@dataclass(slots=True, frozen=True)
+@lazy_dataclass(slots=True, frozen=True)
 class DiskUsage:
     """Bytes of a file system: all, and those that this process can still write."""
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import count
 
 from txbroker.errors import StartInterrupted, StorageError
+from txbroker.lazy_dataclass import lazy_dataclass
 from txbroker.log import directory_names
 from txbroker.log.buffered_later import BufferedLater
 from txbroker.log.directory import Copy, LogDirectory
@@ -25,7 +25,7 @@ Progress = Callable[[str, int, int], None]
 logger = logging.getLogger("txbroker.log")
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class Settings:
     """Arguments of opening a log, apart from its directory."""
 

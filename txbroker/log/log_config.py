@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from txbroker.lazy_dataclass import lazy_dataclass
 from txbroker.log.cleaner.cleaning_job import Strategy
 from txbroker.wire.compression import Codec
 from txbroker.wire.records import WALK_IS_COMPILED
@@ -19,7 +20,7 @@ DAY_MS = 24 * 60 * 60 * 1000
 Limits = tuple[int, int, int, int, bool, int, bool]
 
 
-@dataclass(slots=True, frozen=True, kw_only=True)
+@lazy_dataclass(slots=True, frozen=True, kw_only=True)
 class LogConfig:
     """One topic's settings. Each field is the topic key with `.` as `_`; sizes in bytes, times in milliseconds.
 

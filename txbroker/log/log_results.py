@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, Protocol
 
 from txbroker.errors import BrokerError, ErrorCode
+from txbroker.lazy_dataclass import lazy_dataclass
 from txbroker.log.region import Region
 from txbroker.names import amount
 
@@ -34,7 +34,7 @@ class Appended(NamedTuple):
     duplicate: bool = False
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class Read:
     """The result of a read: whole batches; the last one may be incomplete, which clients ignore.
 

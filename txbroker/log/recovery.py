@@ -14,9 +14,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 
 from txbroker.errors import CorruptRecords, StartInterrupted
+from txbroker.lazy_dataclass import lazy_dataclass
 from txbroker.log import missing_records
 from txbroker.log.disk import Disk
 from txbroker.log.file_names import DELETED, INDEX_SUFFIXES, LEADER_EPOCHS, LOG, SNAPSHOT, TXN_INDEX, file_path, parent_of
@@ -39,7 +39,7 @@ from txbroker.wire.entries import EntryHeader
 logger = logging.getLogger("txbroker.log")
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class Loaded:
     """The parts of a log and its offsets. `unsynced`: paths of what was written, which a flush must make durable.
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from txbroker.lazy_dataclass import lazy_dataclass
 from txbroker.log.disk import Disk
 from txbroker.log.file_names import CLEANED, DELETED, LOG, SNAPSHOT, SWAP, TXN_INDEX, parse_name
 from txbroker.log.scan import Walk
@@ -16,7 +17,7 @@ logger = logging.getLogger("txbroker.log")
 Parsed = tuple[str, tuple[int, str, str]]  # a name, and its offset, suffix and mark
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class Remaining:
     """The files of segments, as (offset, suffix).
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Protocol
 
 from txbroker.errors import OutOfResources, StorageError
+from txbroker.lazy_dataclass import lazy_dataclass
 from txbroker.log.cleaner.cleaning_job import (
     CleaningJob,
     Done,
@@ -29,7 +29,7 @@ MAP_ENTRY_BYTES = 16 + 8
 MAP_ENTRY_BYTES_WITH_VERSION = 16 + 16
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class WorkerLost:
     """The worker ended during a job: it crashed, or it hung and was killed. `reason`: its exit status or signal, and its last output."""
 

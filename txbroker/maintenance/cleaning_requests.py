@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from twisted.internet.defer import Deferred
 
 from txbroker.errors import BrokerError, ErrorCode
+from txbroker.lazy_dataclass import lazy_dataclass
 from txbroker.log.cleaner.cleaning_status import Totals
 from txbroker.log.log import Log
 from txbroker.maintenance.cleaning_candidates import Candidates
 from txbroker.names import TopicPartition
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class _Requested:
     """The offset up to which a partition is to be clean, the totals of the passes since the first request, and the waiting requests."""
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from txbroker.lazy_dataclass import lazy_dataclass
 
 if TYPE_CHECKING:
     from txbroker.api.fetch_sessions import FetchSessions
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from txbroker.transport.hub import Hub
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@lazy_dataclass(frozen=True, kw_only=True, slots=True)
 class MetricSources:
     """The components of a started broker, as far as they have metrics. `transaction_max_ms`: transaction.max.timeout.ms."""
 

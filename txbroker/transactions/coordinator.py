@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from typing import TypeAlias, TypeVar
@@ -24,6 +23,7 @@ from txbroker.coordinators.shard_writer import APPEND_ERRORS, TOO_LARGE, ShardWr
 from txbroker.coordinators.shards import Shard, Shards
 from txbroker.coordinators.state_log import Pair, StateLog
 from txbroker.errors import BrokerError, ErrorCode
+from txbroker.lazy_dataclass import lazy_dataclass
 from txbroker.names import TRANSACTIONS_TOPIC, TopicPartition, amount
 from txbroker.transactions.marker_queues import MarkerQueues, Markers
 from txbroker.transactions.transaction import NeedsProducerId, Producer, Repeated, Transaction, Transition, answer_after_end
@@ -47,7 +47,7 @@ _ERRORS = (
 )
 
 
-@dataclass(slots=True, eq=False)
+@lazy_dataclass(slots=True, eq=False)
 class HostedTransaction:
     """A transactional id with its partition of `__transaction_state`, and the markers that are on their way.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Container, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum, auto
 from typing import NamedTuple, Protocol, TypeAlias
 
@@ -19,6 +19,7 @@ from twisted.python.failure import Failure
 
 from txbroker.clock import Clock, DelayedCall
 from txbroker.errors import ErrorCode
+from txbroker.lazy_dataclass import lazy_dataclass
 from txbroker.names import TopicPartition
 from txbroker.wire.messages.write_txn_markers import (
     WritableTxnMarker,
@@ -63,7 +64,7 @@ class Channel(Protocol):
         """Send no more."""
 
 
-@dataclass(slots=True, eq=False)
+@lazy_dataclass(slots=True, eq=False)
 class Markers:
     """The markers of one prepared transaction.
 
@@ -83,7 +84,7 @@ class Markers:
 _Batch: TypeAlias = dict[Markers, set[TopicPartition]]
 
 
-@dataclass(slots=True, eq=False)
+@lazy_dataclass(slots=True, eq=False)
 class _Queue:
     """What one broker is to be sent. `in_flight` is what its request carries, without what has another leader by now."""
 

@@ -12,9 +12,10 @@ producer whose epoch reaches the one before gets a new producer id.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from txbroker.errors import BrokerError, ErrorCode
+from txbroker.lazy_dataclass import lazy_dataclass
 from txbroker.names import TopicPartition
 from txbroker.transactions.transaction_record import NO_EPOCH, NO_PRODUCER_ID, NO_TIME_MS, TransactionRecord
 from txbroker.transactions.transaction_states import BEFORE, TransactionState
@@ -27,7 +28,7 @@ class NeedsProducerId(Exception):
     """Decide again, with a new producer id: the epochs of the present one are exhausted."""
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Producer:
     """A producer id with its epoch."""
 
@@ -35,7 +36,7 @@ class Producer:
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Transition:
     """A state to write. `last_epoch`: the epoch that the producer had before it was raised on its own request, NO_EPOCH otherwise."""
 
@@ -43,7 +44,7 @@ class Transition:
     last_epoch: int = NO_EPOCH
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Repeated:
     """The transaction has ended so already: answer its producer again."""
 

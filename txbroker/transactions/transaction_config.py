@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from txbroker.lazy_dataclass import lazy_dataclass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@lazy_dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionConfig:
     """Settings of transactions, with their keys. Times in milliseconds."""
 

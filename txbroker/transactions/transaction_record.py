@@ -7,9 +7,9 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 
 from txbroker.errors import ProtocolError
+from txbroker.lazy_dataclass import lazy_dataclass
 from txbroker.names import TopicPartition
 from txbroker.transactions.transaction_states import TransactionState
 from txbroker.wire.codec import decode, encode_bytes
@@ -26,7 +26,7 @@ _KEY_VERSION = 0
 _STATES = frozenset(TransactionState) - {TransactionState.DEAD, TransactionState.PREPARE_EPOCH_FENCE}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@lazy_dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionRecord:
     """The state of one transactional id. Dates are in milliseconds since 1970.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Container, Hashable
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum, auto
 from typing import NamedTuple, Protocol
 
@@ -21,6 +21,7 @@ from txbroker.client.client_errors import ClientError
 from txbroker.clock import Clock
 from txbroker.cluster.partition import Partition
 from txbroker.errors import BrokerError, ErrorCode
+from txbroker.lazy_dataclass import lazy_dataclass
 from txbroker.names import TopicPartition
 from txbroker.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -56,7 +57,7 @@ class Claim(NamedTuple):
     operation: Operation
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class VerificationCounts:
     """The questions to coordinators. `times_s`: durations of the last requests."""
 
@@ -181,7 +182,7 @@ class _Question(NamedTuple):
     answer: Deferred[ErrorCode]
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class _Queue:
     link: Link
     waiting: list[_Question] = field(default_factory=list)

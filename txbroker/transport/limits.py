@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from txbroker.lazy_dataclass import lazy_dataclass
 
 KIB = 1024
 MIB = 1024 * KIB
 
 
-@dataclass(frozen=True, kw_only=True)
+@lazy_dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """Sizes in bytes, -1 for none. The same for all listeners of a broker."""
 

@@ -17,9 +17,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from txbroker.errors import CorruptRecords
+from txbroker.lazy_dataclass import lazy_dataclass
 from txbroker.names import amount
 from txbroker.wire.compression import CODECS, Codec
 from txbroker.wire.compression import Buffer as Buffer  # importers take it from here
@@ -49,7 +49,7 @@ _PRODUCER = struct.Struct(">qhi")
 _unpack_header = HEADER.unpack_from
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class BatchHeader:
     """The fixed part of one batch. `size` counts the whole batch in bytes, the first 12 included."""
 

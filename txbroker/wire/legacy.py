@@ -16,10 +16,10 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 from txbroker.errors import BrokerError, CorruptRecords, ErrorCode
+from txbroker.lazy_dataclass import lazy_dataclass
 from txbroker.wire.batch import CODEC_MASK, LOG_APPEND_TIME, LOG_OVERHEAD, MAGIC_POSITION, Buffer
 from txbroker.wire.compression import CODECS, Codec, compress, decompress
 from txbroker.wire.records import INT64_MAX, Record
@@ -42,7 +42,7 @@ class DamagedMessage(CorruptRecords):
     """A message is not as it was sent: its CRC, its size or its magic is wrong. For these only, producers receive CORRUPT_MESSAGE."""
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class MessageHeader:
     """One entry of a message set; has every attribute of a BatchHeader that the log uses.
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 
 from txbroker.clock import DelayedCall
 from txbroker.cluster.controller.controller_context import ControllerContext
@@ -17,6 +16,7 @@ from txbroker.cluster.controller.elect_leaders import ElectionType, elect_leader
 from txbroker.cluster.controller.election_rules import elect_preferred
 from txbroker.cluster.controller.leadership import Leadership
 from txbroker.cluster.controller.outgoing_requests import OutgoingRequests
+from txbroker.lazy_dataclass import lazy_dataclass
 from txbroker.names import TopicPartition, amount
 
 log = logging.getLogger("txbroker.controller")
@@ -24,7 +24,7 @@ log = logging.getLogger("txbroker.controller")
 FIRST_CHECK_S = 5.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@lazy_dataclass(frozen=True, slots=True, kw_only=True)
 class BalanceSettings:
     """`leader.imbalance.check.interval.seconds` and `leader.imbalance.per.broker.percentage`."""
 

@@ -21,7 +21,6 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from txbroker.cluster.controller.controller_context import ControllerContext
 from txbroker.cluster.controller.election_rules import elect_among
@@ -32,13 +31,14 @@ from txbroker.cluster.node_data import MalformedNode, PartitionState, ReplicaAss
 from txbroker.cluster.tree.interface import Refused
 from txbroker.cluster.tree.operations import for_client
 from txbroker.errors import BrokerError, ErrorCode
+from txbroker.lazy_dataclass import lazy_dataclass
 from txbroker.names import TopicPartition
 
 log = logging.getLogger("txbroker.controller")
 
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Finishing:
     """A reassignment in step 4, which is complete in the context."""
 

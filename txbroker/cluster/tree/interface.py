@@ -19,11 +19,12 @@ kind is called once. A session that ends drops its watches; `on_expired` reports
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, Protocol
 
 from twisted.internet.defer import Deferred
+
+from txbroker.lazy_dataclass import lazy_dataclass
 
 ANY_VERSION = -1
 DATA_SIZE_MAX = 1020 * 1024  # a request with a path fits into ZooKeeper's jute.maxbuffer of 1 MB; all implementations enforce it
@@ -127,7 +128,7 @@ class WatchEvent(NamedTuple):
 Watcher = Callable[[WatchEvent], None]
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Check:
     """Operation: fail unless the node exists at this version (ANY_VERSION: at any version)."""
 
@@ -135,7 +136,7 @@ class Check:
     version: int = ANY_VERSION
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Create:
     """Operation: create a node."""
 
@@ -145,7 +146,7 @@ class Create:
     sequential: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Set:
     """Operation: write a node's data if it has this version (ANY_VERSION: any version)."""
 
@@ -154,7 +155,7 @@ class Set:
     version: int = ANY_VERSION
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Delete:
     """Operation: delete a node without children if it has this version (ANY_VERSION: any version)."""
 

@@ -5,11 +5,12 @@ Since ZooKeeper 3.6. An older server answers that it does not implement the requ
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from kazoo.exceptions import EXCEPTIONS, KazooException, NoNodeError
 from kazoo.protocol.serialization import GetData, MultiHeader, int_struct, stat_struct
+
+from txbroker.lazy_dataclass import lazy_dataclass
 
 _ERROR = -1
 _END = MultiHeader(_ERROR, True, -1)
@@ -18,7 +19,7 @@ Node = tuple[bytes | None, Any]
 """A node's data, and its stat as kazoo's ZnodeStat."""
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class MultiRead:
     """A request in the form of `kazoo.protocol.serialization`. Its result: each node, None where there is none, or the error."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeVar
 
 from twisted.internet.defer import CancelledError, Deferred, succeed
@@ -19,6 +19,7 @@ from txbroker.backoff import Backoff
 from txbroker.clock import Clock
 from txbroker.cluster.tree.interface import ANY_VERSION, Op, OpResult, SessionExpired, Stat, Tree, TreeError, Watcher
 from txbroker.errors import StartError
+from txbroker.lazy_dataclass import lazy_dataclass
 from txbroker.retrying import retrying, warning
 
 log = logging.getLogger("txbroker.zookeeper")
@@ -32,7 +33,7 @@ T = TypeVar("T")
 Renewed = Callable[[Tree], Awaitable[None]]
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class SessionCounts:
     """What happened to the sessions of one broker, and how long the last requests took, in seconds."""
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from twisted.internet.defer import Deferred, fail
@@ -21,6 +20,7 @@ from txbroker.cluster.tree.interface import ConnectionLost, NoSpaceInStore, Tree
 from txbroker.cluster.tree.local_session import Operation, Session, Watch
 from txbroker.cluster.tree.znodes import ROOT, Node, Overlay
 from txbroker.errors import StartError
+from txbroker.lazy_dataclass import lazy_dataclass
 from txbroker.names import amount
 
 if TYPE_CHECKING:
@@ -205,7 +205,7 @@ class SqliteNodes:
         self._connection.execute("UPDATE last SET zxid = ?", (zxid,))
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class _Pending:
     """A submitted operation and its result."""
 

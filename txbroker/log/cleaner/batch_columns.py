@@ -6,11 +6,11 @@ Magic 2 only. The chunk may be hostile: each length is checked against what hold
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
 from txbroker.errors import CorruptRecords
+from txbroker.lazy_dataclass import lazy_dataclass
 from txbroker.log.cleaner.unaligned_reads import PADDING, Bytes, Flags, Ints, Words, gather_big, words_of
 from txbroker.log.disk import Buffer
 from txbroker.wire.batch import CODEC_MASK, HEADER_SIZE
@@ -22,7 +22,7 @@ _MASK16, _MASK32 = np.uint64(0xFFFF), np.uint64(0xFFFFFFFF)
 _INT32_MAX, _INT64_MAX = 2**31 - 1, 2**63 - 1
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class Batches:
     """The headers of the batches in a chunk, in order. `at`: position in the chunk; `size`: bytes, with base offset and length."""
 
@@ -74,7 +74,7 @@ def read_batches(words: Words, at: Ints, size: Ints) -> Batches:
     return batches
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class Section:
     """The decompressed records of the batches [low, high): `buffer`, `data` and `words` are the same bytes, padded.
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, Protocol
 
+from txbroker.lazy_dataclass import lazy_dataclass
 from txbroker.log.cleaner.cleaning_job import Strategy
 from txbroker.log.log_config import FOREVER_MS, LogConfig
 
@@ -42,7 +42,7 @@ class Limit(Enum):
     LAG = "lag"  # min.compaction.lag.ms
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@lazy_dataclass(frozen=True, slots=True, kw_only=True)
 class Cleanable:
     """The range [first_dirty_offset, first_uncleanable_offset) that a pass would clean now; the latter is the base of a segment.
 

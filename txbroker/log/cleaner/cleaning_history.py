@@ -13,15 +13,16 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
+from txbroker.lazy_dataclass import lazy_dataclass
 from txbroker.log.cleaner.cleaning_job import GroupCleaned, SegmentSpan, SegmentYield
 
 NEW_RATE_WEIGHT = 0.3  # of a new pass in a rate; the earlier rate has the rest
 YIELD_MAX = 0.999  # a segment where all records are obsolete would have an infinite rate
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class CleanSegment:
     """A segment [base_offset, next_offset) that has been cleaned up to `clean_end`; `born`: the middle of its records' offsets."""
 
@@ -37,7 +38,7 @@ def age_class(age: int) -> int:
     return int(2 * math.log2(age + 1)) if age > 0 else 0
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class History:
     """`clean_end`: everything below it has been cleaned at least once. `whole_end`: the end of the last pass that skipped no segment.
 

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from enum import Enum
 from itertools import islice
 from typing import Any, NamedTuple
+
+from txbroker.lazy_dataclass import lazy_dataclass
 
 PRODUCERS_PER_LINE = 1000  # about a millisecond
 
@@ -47,7 +49,7 @@ class LastRecord(NamedTuple):
     data_offset: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@lazy_dataclass(frozen=True, slots=True, kw_only=True)
 class CleaningSettings:
     """The topic's settings, and the worker's share of the broker's memory and bandwidth."""
 
@@ -64,7 +66,7 @@ class CleaningSettings:
     io_bytes_per_second: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@lazy_dataclass(frozen=True, slots=True, kw_only=True)
 class CleaningJob:
     """Clean the offsets [first_dirty_offset, first_uncleanable_offset) of a log, and remove what they make obsolete before them.
 
@@ -91,7 +93,7 @@ class CleaningJob:
     dry: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@lazy_dataclass(frozen=True, slots=True, kw_only=True)
 class Mapped:
     """The map of keys is complete. It covers [first_dirty_offset, end_offset).
 
@@ -106,7 +108,7 @@ class Mapped:
     invalid_headers: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@lazy_dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
     """Bytes read, and bytes that the pass reads in all."""
 
@@ -114,7 +116,7 @@ class Progress:
     bytes_total: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@lazy_dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentYield:
     """What was removed from one old segment. `obsolete`: replaced records; `deleted`: tombstones and markers past their delete horizon."""
 
@@ -129,7 +131,7 @@ class SegmentYield:
     invalid: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@lazy_dataclass(frozen=True, slots=True, kw_only=True)
 class GroupCleaned:
     """The segments `old_base_offsets` become one at `new_base_offset`. Its `.cleaned` files are complete and synced.
 
@@ -144,7 +146,7 @@ class GroupCleaned:
     yields: tuple[SegmentYield, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@lazy_dataclass(frozen=True, slots=True, kw_only=True)
 class Removable:
     """A record that a dry run would remove. `reason`: obsolete, deleted, aborted or invalid; `kept_offset`: which record stays, or -1."""
 
@@ -156,7 +158,7 @@ class Removable:
     kept_offset: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@lazy_dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
     """The end of a successful job: all groups are reported, and the log is clean up to `end_offset`."""
 
@@ -176,7 +178,7 @@ class FailureKind(Enum):
     STOPPED = "stopped"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@lazy_dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
     """The end of a job that failed. Its `.cleaned` files that were not reported are removed."""
 

@@ -6,17 +6,18 @@ Sizes are bytes; times are milliseconds of wall clock.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from enum import Enum
 from typing import NamedTuple
 
+from txbroker.lazy_dataclass import lazy_dataclass
 from txbroker.log.cleaner.cleanable import WhyNot
 from txbroker.names import TopicPartition
 
 RECENT_MAX = 64  # more than log.cleaner.threads is in practice
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@lazy_dataclass(frozen=True, slots=True, kw_only=True)
 class Totals:
     """What one or several passes did. Everything below `end_offset` is clean.
 
@@ -56,7 +57,7 @@ class State(Enum):
     UNCLEANABLE = "uncleanable"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@lazy_dataclass(frozen=True, slots=True, kw_only=True)
 class CleaningStatus:
     """One partition.
 
@@ -91,7 +92,7 @@ class PassFacts(NamedTuple):
     overdue_ms: int
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class CleaningCounts:
     """Since the start of the broker. `failures` by kind: corrupt, storage, resources, stale, stopped, crashed, hung.
 

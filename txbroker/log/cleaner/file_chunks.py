@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 
 from txbroker.errors import CorruptRecords
+from txbroker.lazy_dataclass import lazy_dataclass
 from txbroker.log.cleaner.batch_columns import Batches, read_batches
 from txbroker.log.cleaner.cleaning_job import CleaningJob, SegmentSpan
 from txbroker.log.cleaner.unaligned_reads import PADDING, Ints, Words, words_of
@@ -29,7 +29,7 @@ class StaleSegment(Exception):
     """A file was deleted or truncated after the job was made."""
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class Chunk:
     """Whole entries of one kind: batches of magic 2, or old messages when `batches` is None. `words` are the same bytes as `buffer`.
 

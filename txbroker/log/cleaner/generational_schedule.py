@@ -20,9 +20,9 @@ when four times the records of the log were appended since the last pass that sk
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
+from txbroker.lazy_dataclass import lazy_dataclass
 from txbroker.log.cleaner.cleaning_history import History
 from txbroker.log.cleaner.cleaning_job import SegmentSpan
 
@@ -34,7 +34,7 @@ NEW_MAX = 0.25
 SMALL = 0.5
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Plan:
     """A pass. `rewrite`: base offsets of the clean segments to rewrite; None: all. The map is built from `first_dirty_offset` on."""
 
@@ -42,7 +42,7 @@ class Plan:
     rewrite: tuple[int, ...] | None
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class _Candidate:
     """A clean segment. `value`: of rewriting it, without the I/O of reading for the map."""
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from txbroker.errors import CorruptRecords
+from txbroker.lazy_dataclass import lazy_dataclass
 from txbroker.log.cleaner.file_chunks import Chunk, SegmentReader
 from txbroker.wire import legacy
 from txbroker.wire.legacy import MessageHeader
@@ -14,7 +14,7 @@ from txbroker.wire.records import Record
 Message = Record
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class Entry:
     """A message, or a compressed wrapper with its messages. `at`: its position in the chunk."""
 

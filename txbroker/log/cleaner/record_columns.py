@@ -5,11 +5,10 @@ The records may be hostile: each length is checked against what holds it, and Co
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from txbroker.errors import BrokerError, CorruptRecords, ErrorCode
+from txbroker.lazy_dataclass import lazy_dataclass
 from txbroker.log.cleaner.batch_columns import Batches, Section
 from txbroker.log.cleaner.unaligned_reads import Flags, Ints, Words, gather, unzigzag, varint_rows, varints
 from txbroker.wire.record_loops import RECORDS_MAX
@@ -21,7 +20,7 @@ _RECORD_BODY_MIN = 6  # attributes, two deltas, two lengths, the count of header
 _INT32_MAX = 2**31 - 1
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class Records:
     """The records of the selected batches of a section, in order. `batch`: the index of the batch within the section.
 

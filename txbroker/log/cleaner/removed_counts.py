@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 
+from txbroker.lazy_dataclass import lazy_dataclass
 from txbroker.log.cleaner.cleaning_job import SegmentYield
 
 
@@ -18,7 +18,7 @@ class Outcome(IntEnum):
     INVALID = 4
 
 
-@dataclass(slots=True)
+@lazy_dataclass(slots=True)
 class Tally:
     """The counts of one segment while it is being cleaned."""
 

@@ -1,0 +1,112 @@
+"""Dataclasses that generate their methods on first use are like others."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from dataclasses import FrozenInstanceError, field, fields, replace
+from typing import ClassVar
+
+import pytest
+
+from txbroker import lazy_dataclass as module
+from txbroker.lazy_dataclass import lazy_dataclass
+
+
+def frozen() -> type:
+    @lazy_dataclass(frozen=True, slots=True)
+    class Point:
+        """A point."""
+
+        x: int
+        y: int = 3
+        names: list[str] = field(default_factory=list)
+        origin: ClassVar[int] = 0
+
+        @property
+        def sum(self) -> int:
+            return self.x + self.y
+
+    return Point
+
+
+def test_an_object_is_that_of_a_dataclass() -> None:
+    cls = frozen()
+    point = cls(1, names=["a"])
+    assert (point.x, point.y, point.names, point.sum, cls.origin) == (1, 3, ["a"], 4, 0)
+    assert repr(point).endswith("Point(x=1, y=3, names=['a'])")
+    assert point == cls(x=1, y=3, names=["a"]) != cls(2)
+    assert replace(point, x=2) == cls(2, 3, ["a"])
+    match point:
+        case cls(x, y, _):
+            assert (x, y) == (1, 3)
+    assert (cls.__doc__, cls.__slots__, cls.__name__, cls.__module__) == ("A point.", ("x", "y", "names"), "Point", __name__)
+    with pytest.raises(TypeError, match=r"missing 1 required positional argument: 'x'"):
+        cls()
+
+
+def test_fields_are_known_before_the_first_object() -> None:
+    cls = frozen()
+    assert dataclasses.is_dataclass(cls)
+    assert [each.name for each in fields(frozen())] == ["x", "y", "names"]
+
+
+def test_a_frozen_object_cannot_be_changed() -> None:
+    point = frozen()(1)
+    for name in ("x", "other"):
+        with pytest.raises(FrozenInstanceError):
+            setattr(point, name, 2)
+        with pytest.raises(FrozenInstanceError):
+            delattr(point, name)
+    assert hash(frozen()) is not None
+
+
+def test_an_object_that_can_be_changed_has_slots_only_and_is_prepared() -> None:
+    @lazy_dataclass(slots=True, eq=False, kw_only=True)
+    class Counter:
+        count: int
+
+        def __post_init__(self) -> None:
+            self.count += 1
+
+    counter = Counter(count=1)
+    counter.count += 1
+    assert counter.count == 3
+    assert counter != Counter(count=2)
+    assert len({counter, Counter(count=2)}) == 2
+    with pytest.raises(AttributeError):
+        counter.other = 1  # type: ignore[attr-defined]
+    with pytest.raises(TypeError):
+        Counter(1)  # type: ignore[misc]
+
+
+def test_nothing_is_generated_before_the_first_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[type] = []
+
+    def dataclass(**options: bool) -> object:
+        return lambda cls: made.append(cls) or dataclasses.dataclass(**options)(cls)
+
+    monkeypatch.setattr(module, "dataclass", dataclass)
+    cls = frozen()
+    assert made == []
+    cls(1)
+    cls(2)
+    assert len(made) == 1
+
+
+def test_several_threads_may_make_the_first_object() -> None:
+    for _ in range(50):
+        cls = frozen()
+        found: list[object] = []
+        barrier = threading.Barrier(4)
+
+        def make(cls: type = cls, barrier: threading.Barrier = barrier, found: list[object] = found) -> None:
+            barrier.wait()
+            found.append(cls(1))
+
+        threads = [threading.Thread(target=make) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert found == [cls(1)] * 4
