@@ -7,6 +7,7 @@ import json
 import re
 import threading
 from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -409,3 +410,32 @@ def test_an_answer_in_another_protocol(kafka: Kafka) -> None:
     connection.request("GET", "/")
     assert connection.getresponse().status == 400, "as a broker without rules answers"
     connection.close()
+
+
+def test_a_rule_that_ends_at_a_time(names: Namespace, kafka: Kafka) -> None:
+    with Kafka(topics={"t": 1}) as other:
+        sender = producer(other, names)
+        date = other.when("Produce").always().until(timedelta(days=1)).error("MESSAGE_TOO_LARGE")
+        assert send(sender, "t", b"one")[0][0] == send(sender, "t", b"two")[0][0] == "MSG_SIZE_TOO_LARGE"
+        other.advance(timedelta(days=1))
+        assert send(sender, "t", b"three") == [(None, 0)] and date.hits == 2
+        moment = other.when("Produce").until(other.now - timedelta(seconds=1)).optional().disconnect()
+        assert send(sender, "t", b"four") == [(None, 1)] and moment.hits == 0
+        with other.when("Produce").for_seconds(3600).error("MESSAGE_TOO_LARGE"):
+            assert send(sender, "t", b"five")[0][0] == "MSG_SIZE_TOO_LARGE"
+        other.when("Produce").always().for_seconds(0.2).optional().error("NOT_LEADER_OR_FOLLOWER")
+        assert send(sender, "t", b"six") == [(None, 2)], "the client repeats it until the rule has ended"
+    with pytest.raises(KitError, match="for_seconds is 0; it must be more than 0"):
+        kafka.when().for_seconds(0)
+    with pytest.raises(KitError, match="until has the date 2030-01-01 00:00:00 without a time zone"):
+        kafka.when().until(datetime(2030, 1, 1))
+
+
+def test_a_request_that_is_read_slowly(kafka: Kafka, names: Namespace) -> None:
+    topic = names.topic()
+    rule = kafka.when("Produce", topic=topic).read_slowly(10_000)
+    assert send(producer(kafka, names), topic, b"x" * 4000) == [(None, 0)]
+    (entry,) = kafka.journal.where(api="Produce", topic=topic)
+    assert (entry.ms or 0) >= 400 and rule.hits == 1
+    with pytest.raises(KitError, match="0 bytes a second cannot be read"):
+        kafka.when("Produce").read_slowly(0)

@@ -6,6 +6,7 @@ Rules act on the clients of all brokers, and count their requests together. `clu
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -30,6 +31,7 @@ from txbroker.testing.tally import JOURNAL, calls_of, hits_of
 
 FORWARD_TIMEOUT_S = 300.0  # of a move of the clock
 HANGS_S = 10.0
+LEAST_S = 1e-6  # a rule whose time is over
 Entry = Mapping[str, Any]
 
 
@@ -37,7 +39,14 @@ class _Rule:
     def __init__(self, spec: RuleSpec, given: Any) -> None:
         self.spec = spec
         self.given = given
+        self._added_s = time.monotonic()
         self.is_released = False
+
+    def for_now(self) -> Any:
+        """The rule for a broker that starts now."""
+        if not self.spec.for_seconds:
+            return self.given
+        return {**self.given, "for_seconds": max(LEAST_S, self.spec.for_seconds - (time.monotonic() - self._added_s))}
 
 
 class ClusterControl:
@@ -175,7 +184,7 @@ class ClusterControl:
                 broker.control.delete(f"/rules/{number}")
             for number, rule in self._rules.items():
                 if number not in there:
-                    broker.control.put(f"/rules/{number}", rule.given)
+                    broker.control.put(f"/rules/{number}", rule.for_now())
                 if rule.is_released:
                     broker.control.post(f"/rules/{number}/release")
         for (topic, partition), allowed in self.moves.bars.items():

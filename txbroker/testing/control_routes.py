@@ -31,6 +31,8 @@ _RULE = object_like(RuleSpec, {
     "probability": {"minimum": 0, "maximum": 1, "description": "of the trigger probability"},
     "seed": {"description": "of the trigger probability: the same seed chooses the same ones of the same requests"},
     "after": {"description": "the id of a rule that must have acted before; 0 for none"},
+    "for_seconds": {"minimum": 0, "description": "how long the rule matches requests; 0 for as long as it is there"},
+    "until_ms": {"description": "the date of the broker's clock at which that ends, in milliseconds since 1970; -1 for none"},
     "action": {"enum": list(ACTIONS), "description": "what happens; it must be given"},
     "error": {"enum": ["", *ErrorCode.__members__], "description": "of the action error: a name of Kafka's class Errors"},
     "at": {
@@ -40,6 +42,7 @@ _RULE = object_like(RuleSpec, {
     "size": {"minimum": 0, "description": "truncate: so many bytes are sent; slice: bytes of a piece"},
     "milliseconds": {"minimum": 0, "description": "of the action throttle: the throttle_time_ms of the answer"},
     "edit": {"description": "of the action edit: new values of fields of the answer, by paths such as topics[name=orders].error_code"},
+    "bytes_per_second": {"minimum": 0, "description": "of the action read_slowly"},
     "of": {"enum": ["request", "answer"], "description": "what delay and hold hold back"},
     "optional": {"description": "a client of this port may ignore that the rule never acted"},
 })  # fmt: skip

@@ -35,6 +35,7 @@ log = logging.getLogger("txbroker.testing")
 
 _START = struct.Struct(">Ii")  # API key and version, correlation id
 _PREFIX = struct.Struct(">ii")  # size, correlation id
+SIZE_BYTES = 4  # before each request
 _DECODED_MAX = 16 * 1024 * 1024  # bytes of an answer whose errors the journal has
 # An error in place of the whole answer would hide the brokers from a client: the broker's own answer is changed instead.
 _EDITED = frozenset({"Metadata"})
@@ -140,7 +141,7 @@ class FaultProtocol:
                 answer, request = self._begin(frame)
             except ProtocolError:
                 return self._inner.frame_received(frame)  # which refuses it
-            if self._holds_back(answer):
+            if self._holds_back(answer, len(frame)):
                 self._offered = answer
                 return False
         elif not self._passed:
@@ -218,13 +219,17 @@ class FaultProtocol:
             call.outcome = "none"
         return answer, request
 
-    def _holds_back(self, answer: _Answer) -> bool:
-        """Whether the request has to wait: then it goes on later."""
+    def _holds_back(self, answer: _Answer, size: int) -> bool:
+        """Whether the request, of `size` bytes, has to wait: then it goes on later."""
         rule = answer.rule
-        if rule is None or rule.spec.action not in ("delay", "hold") or rule.spec.of != "request":
+        is_slow = rule is not None and rule.spec.action == "read_slowly"
+        if rule is None or not (is_slow or (rule.spec.action in ("delay", "hold") and rule.spec.of == "request")):
             return False
         self._blocked, self._passed = True, False
-        self._later(rule, self._go_on)
+        if is_slow:
+            self._faults.clock.callLater((SIZE_BYTES + size) / rule.spec.bytes_per_second, self._go_on)
+        else:
+            self._later(rule, self._go_on)
         return self._blocked
 
     def _go_on(self) -> None:
@@ -327,7 +332,7 @@ class FaultProtocol:
         self._read_errors(answer, parts)
         rule = answer.rule
         action = "" if rule is None else rule.spec.action
-        if rule is None or (action in ("delay", "hold") and rule.spec.of == "request"):
+        if rule is None or action == "read_slowly" or (action in ("delay", "hold") and rule.spec.of == "request"):
             answer.parts = parts
         elif action in ("delay", "hold"):
             self._later(rule, lambda: self._let_go(answer, parts))

@@ -56,16 +56,20 @@ class ClosableConnection(Protocol):
 
 
 class Faults:
-    """Shared by the connections and the control port of a broker. `clock`: Twisted's IReactorTime, monotonic.
+    """Shared by the connections and the control port of a broker. `clock`: Twisted's IReactorTime, monotonic. `now_ms`: the broker's wall
+    clock.
 
     `tally`: that of a cluster, whose journals began at `started_s`. `shown_release`: of Kafka, that clients see, None for its own.
     """
 
-    def __init__(self, clock: Any, broker_id: int = 0, tally: Tally | None = None, started_s: float | None = None) -> None:
+    def __init__(
+        self, clock: Any, now_ms: Callable[[], int], broker_id: int = 0, tally: Tally | None = None, started_s: float | None = None
+    ) -> None:
         tally = tally or Tally()
         self.clock = clock
+        self.now_ms = now_ms
         self.broker_id = broker_id
-        self.rules = RuleSet(broker_id, tally)
+        self.rules = RuleSet(broker_id, tally, self)
         self.journal = JournalLog(broker_id, tally)
         self.ids = TopicIds()
         self.shown_release: Release | None = None

@@ -269,7 +269,7 @@ class Kafka(BrokerControl):
             api=api, topic=topic, partition=partition, broker=broker, version=version, group=group, client_id=client_id,
             transactional_id=transactional_id,
         )  # fmt: skip
-        return When(spec, self._rules.add)
+        return When(spec, self._rules.add, lambda: self.now)
 
     def reset(self) -> None:
         """Remove all rules of the broker, and take connections again. The clock stays where it is: it cannot go back."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from random import Random
+from typing import Protocol
 
 from txbroker.testing.errors import KitError
 from txbroker.testing.rule_specs import RuleSpec
@@ -13,14 +15,24 @@ from txbroker.testing.traffic import Subject
 RULES_MAX = 1000
 
 
+class Clocks(Protocol):
+    """Of the broker: monotonic seconds, and milliseconds since 1970."""
+
+    def now_s(self) -> float: ...
+
+    def now_ms(self) -> int: ...
+
+
 class ActiveRule:
     """A rule with its counts: `calls` that it matched, `hits` on which it acted, `held` requests or answers that wait for a release.
 
     In a cluster calls and hits are those of all brokers together.
     """
 
-    def __init__(self, number: int, spec: RuleSpec, tally: Tally) -> None:
+    def __init__(self, number: int, spec: RuleSpec, tally: Tally, clocks: Clocks) -> None:
         self.number = number
+        self._clocks = clocks
+        self._ends_s = clocks.now_s() + spec.for_seconds if spec.for_seconds else math.inf
         self.spec = spec
         self.held = 0
         self.released = False
@@ -44,6 +56,12 @@ class ActiveRule:
         """It had nothing to change in the answer, so that it has not acted."""
         with self._tally.locked():
             self._tally.increase(hits_of(self.number), -1)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether its time is over."""
+        until_ms = self.spec.until_ms
+        return self._clocks.now_s() >= self._ends_s or (until_ms >= 0 and self._clocks.now_ms() >= until_ms)
 
     def matches(self, broker_id: int, api: str, version: int, client_id: str | None, subject: Subject) -> bool:
         """Whether a request is one of those that this rule is about."""
@@ -84,9 +102,10 @@ class ActiveRule:
 class RuleSet:
     """Rules in the order in which they were added: the first one that is to act on a request does."""
 
-    def __init__(self, broker_id: int, tally: Tally) -> None:
+    def __init__(self, broker_id: int, tally: Tally, clocks: Clocks) -> None:
         self._broker_id = broker_id
         self._tally = tally
+        self._clocks = clocks
         self._rules: dict[int, ActiveRule] = {}
         self._last = 0
 
@@ -97,7 +116,7 @@ class RuleSet:
         if spec.after and not number:
             self.get(spec.after)
         self._last = number or self._last + 1
-        rule = self._rules[self._last] = ActiveRule(self._last, spec, self._tally)
+        rule = self._rules[self._last] = ActiveRule(self._last, spec, self._tally, self._clocks)
         return rule
 
     def get(self, number: int) -> ActiveRule:
@@ -117,6 +136,7 @@ class RuleSet:
     def choose(self, api: str, version: int, client_id: str | None, subject: Subject) -> ActiveRule | None:
         """The rule that acts on this request, if any. Every rule that matches it counts it."""
         matching = [rule for rule in self._rules.values() if rule.matches(self._broker_id, api, version, client_id, subject)]
+        matching = [rule for rule in matching if not rule.has_ended]
         if not matching:
             return None
         with self._tally.locked():

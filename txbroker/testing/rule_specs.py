@@ -17,21 +17,24 @@ from txbroker.wire.schema import field_types, response_class
 
 ACTIONS = (
     "error", "delay", "hold", "disconnect", "lose_answer", "blackhole", "duplicate", "truncate", "slice", "throttle", "corrupt", "edit",
+    "read_slowly",
 )  # fmt: skip
 TRIGGERS = ("times", "on_call", "always", "probability")
 NAME_LENGTH_MAX = 1000
 COUNT_MAX = 1_000_000
 DELAY_S_MAX = 3600.0
+DURATION_S_MAX = 86_400.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class RuleSpec:
     """A rule: which requests it matches, which of these it acts on, and what it does.
 
-    An empty matcher matches every request. `count`: of `times` and `on_call`. `size`: bytes, of `truncate` and `slice`. `after`: the number
-    of a rule that must have acted before. `of`: whether `delay` and `hold` hold back the request or the answer.
-    `at`: the scope of `error`, empty for the smallest one of the answer. `milliseconds`: of `throttle`. `version`: of the request, -1 for
-    all. `edit`: the new values of fields of the answer, by their paths (`edited_fields.py`).
+    An empty matcher matches every request. `count`: of `times` and `on_call`. `size`: bytes, of `truncate` and `slice`. `after`: the
+    number of a rule that must have acted before. `for_seconds`: how long it matches, 0 without end; `until_ms`: the date of the broker's
+    clock at which that ends, -1 for none. `of`: whether `delay` and `hold` hold back the request or the answer. `at`: the scope of
+    `error`, empty for the smallest one of the answer. `milliseconds`: of `throttle`. `version`: of the request, -1 for all. `edit`: the
+    new values of fields of the answer, by their paths (`edited_fields.py`). `bytes_per_second`: of `read_slowly`.
     """
 
     api: str = ""
@@ -47,6 +50,8 @@ class RuleSpec:
     probability: float = 1.0
     seed: int = 0
     after: int = 0
+    for_seconds: float = 0.0
+    until_ms: int = -1
     action: str = ""
     error: str = ""
     at: str = ""
@@ -54,6 +59,7 @@ class RuleSpec:
     size: int = 0
     milliseconds: int = 0
     edit: Mapping[str, Any] | None = None
+    bytes_per_second: int = 0
     of: str = "answer"
     optional: bool = False
 
@@ -104,6 +110,12 @@ def _check(spec: RuleSpec) -> None:
         raise KitError(f"the delay is {spec.seconds} seconds; it must be from 0 to {DELAY_S_MAX:g}")
     if not 0 <= spec.milliseconds <= DELAY_S_MAX * 1000:
         raise KitError(f"the throttle time is {spec.milliseconds} ms; it must be from 0 to {DELAY_S_MAX * 1000:g}")
+    if not (math.isfinite(spec.for_seconds) and 0 <= spec.for_seconds <= DURATION_S_MAX):
+        raise KitError(f"a rule for {spec.for_seconds:g} seconds is not possible; it must be more than 0, and at most {DURATION_S_MAX:g}")
+    if spec.until_ms < -1:
+        raise KitError(f"until_ms is {spec.until_ms}; it must be milliseconds since 1970, or -1")
+    if spec.action == "read_slowly" and not 1 <= spec.bytes_per_second <= COUNT_MAX:
+        raise KitError(f"{spec.bytes_per_second} bytes a second cannot be read; it must be from 1 to {COUNT_MAX}")
     if spec.action == "corrupt" and spec.api != "Fetch":
         raise KitError("corrupt changes a record batch, which only Fetch answers have: name Fetch, or use truncate or slice")
     if not 1 <= spec.count <= COUNT_MAX:

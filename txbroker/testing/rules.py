@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
+from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Literal, Self
 
@@ -28,9 +29,11 @@ class When:
     Without a trigger the rule acts on the first matching request only, as with `once`.
     """
 
-    def __init__(self, spec: RuleSpec, add: Callable[[RuleSpec], Rule]) -> None:
+    def __init__(self, spec: RuleSpec, add: Callable[[RuleSpec], Rule], now: Callable[[], datetime]) -> None:
+        """`now`: the date of the broker."""
         self._spec = spec
         self._add = add
+        self._now = now
 
     def once(self) -> When:
         """Act on the first matching request."""
@@ -56,6 +59,19 @@ class When:
         """Match only requests after the first one on which the other rule has acted."""
         return self._with(after=other.number)
 
+    def for_seconds(self, seconds: float) -> When:
+        """Match only requests within so many seconds from the time at which the rule is added, as the clients' clocks run."""
+        if seconds <= 0:
+            raise KitError(f"for_seconds is {seconds:g}; it must be more than 0")
+        return self._with(for_seconds=float(seconds))
+
+    def until(self, moment: datetime | timedelta) -> When:
+        """Match only requests before a date of the broker's clock, which `Kafka.advance` moves; a timedelta counts from now on."""
+        end = self._now() + moment if isinstance(moment, timedelta) else moment
+        if end.tzinfo is None:
+            raise KitError(f"until has the date {end} without a time zone: use one as of datetime.now(timezone.utc), or a timedelta")
+        return self._with(until_ms=round(end.timestamp() * 1000))
+
     def optional(self) -> When:
         """It is no error if the rule never acts."""
         return self._with(optional=True)
@@ -78,6 +94,10 @@ class When:
     def hold(self, *, of: What = "request") -> Rule:
         """Hold back the request before the broker gets it, or the answer, until `Rule.release`."""
         return self._act("hold", of=of)
+
+    def read_slowly(self, bytes_per_second: int) -> Rule:
+        """Take the request at this rate: the broker gets it so much later, and what the client sends meanwhile stays in the sockets."""
+        return self._act("read_slowly", bytes_per_second=bytes_per_second)
 
     def disconnect(self) -> Rule:
         """Close the connection in place of the work."""
@@ -127,7 +147,7 @@ class When:
         return self._act("edit", edit=dict(changes))
 
     def _with(self, **changes: object) -> When:
-        return When(replace(self._spec, **changes), self._add)  # type: ignore[arg-type]  # the methods above have the types
+        return When(replace(self._spec, **changes), self._add, self._now)  # type: ignore[arg-type]  # the methods above have the types
 
     def _act(self, action: str, **details: object) -> Rule:
         return self._add(replace(self._spec, action=action, **details))  # type: ignore[arg-type]

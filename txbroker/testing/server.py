@@ -60,7 +60,8 @@ def main() -> int:
     reactor = monotonic_reactor()
     ready = os.path.join(arguments.directory, "ready")
     if arguments.control:
-        served, clock = _served(arguments, startup, reactor), MovedClock(arguments.directory)
+        clock = MovedClock(arguments.directory)
+        served = _served(arguments, startup, reactor, clock)
         operations = Operations(reactor, clock, served.faults)
 
         def on_ready(broker: Broker) -> None:
@@ -100,9 +101,9 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _served(arguments: argparse.Namespace, startup: Startup, reactor: Any) -> Served:
+def _served(arguments: argparse.Namespace, startup: Startup, reactor: Any, clock: MovedClock) -> Served:
     tally = None if arguments.tally is None else SharedTally(arguments.tally)
-    served = Served(Faults(reactor, startup.config.int("broker.id"), tally, arguments.began))
+    served = Served(Faults(reactor, clock.now_ms, startup.config.int("broker.id"), tally, arguments.began))
     served.faults.shown_release = None if arguments.as_version is None else release_of(arguments.as_version)
     return served
 
