@@ -424,7 +424,8 @@ def test_the_declared_rights_are_those_that_requests_ask_for(monkeypatch: pytest
         registry = broker._connect()[0]._registry
         registry.authorizer = Recording()
         registry.routes.clear()
-        for key, (handler, _) in registry._handlers.items():
+        for key in registry.requests():
+            handler = registry.handler(key)
             declared = set(rights_of(handler))
             versions = [version for cls, version in broker.served.pairs if cls.api_key == key]
             asked.clear()

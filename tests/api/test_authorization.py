@@ -21,7 +21,7 @@ from txbroker.api.partition_reassignments import AlterPartitionReassignmentsHand
 from txbroker.api.registry import Registry, route_key
 from txbroker.api.request_context import RequestContext, Session
 from txbroker.api.resources import CLUSTER_NAME, AclOperation, AclResource
-from txbroker.broker.handlers import register_for_cluster
+from txbroker.broker.cluster_handlers import register_for_cluster
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.security.acl_index import NO_ACL
 from txbroker.security.acl_index import Rule as DecidedBy

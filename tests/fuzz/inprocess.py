@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from random import Random
 from typing import Any
 
@@ -90,10 +91,14 @@ class InProcessBroker:
         config = load_broker_config(parse_overrides([*OVERRIDES, f"log.dirs={DATA}", *overrides], {}))
         self._broker = Broker(config, change(fake_environment(self.reactor, MemoryDisk(), Random(1))), [DATA], self._fatal)
         self._await(self._broker.start())
-        connection = self._connect()[0]
-        self.served = Served(connection._registry, {key: handler.request for key, (handler, _) in connection._registry._handlers.items()})
         self._numbers = 0
         self._make_topics()
+
+    @cached_property
+    def served(self) -> Served:
+        """The requests that it serves; makes the handlers of all."""
+        registry = self.components.registry
+        return Served(registry, registry.requests())
 
     @property
     def components(self) -> Components:

@@ -16,7 +16,7 @@ from tests.transport.harness import JobWorker
 from txbroker.action_queue import ActionQueue
 from txbroker.api.api_versions import ApiVersionsHandler
 from txbroker.api.registry import Handler, Registry
-from txbroker.broker.handlers import register_for_cluster
+from txbroker.broker.cluster_handlers import register_for_cluster
 from txbroker.client.client_machine import ClientSettings
 from txbroker.client.twisted_connection import TwistedConnection
 from txbroker.cluster.controller.controller import Controller

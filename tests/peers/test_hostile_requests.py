@@ -29,7 +29,7 @@ from txbroker.api.partition_reassignments import AlterPartitionReassignmentsHand
 from txbroker.api.registry import Registry
 from txbroker.api.request_context import Session
 from txbroker.api.topic_waiting import TopicWaiting
-from txbroker.broker.handlers import register_for_cluster
+from txbroker.broker.cluster_handlers import register_for_cluster
 from txbroker.cluster.image import ClusterImage
 from txbroker.cluster.own_broker import OwnBroker
 from txbroker.cluster.producer_ids import allocate_block
@@ -67,8 +67,7 @@ class Target:
         self.registry.register(ElectLeadersHandler(lambda: self.cluster.controller, image, waiting))
         self.registry.register(AlterPartitionReassignmentsHandler(lambda: self.cluster.controller))
         self.registry.register(ListPartitionReassignmentsHandler(lambda: self.cluster.controller))
-        requests = {key: handler.request for key, (handler, _) in self.registry._handlers.items()}
-        self.served = Served(self.registry, requests)
+        self.served = Served(self.registry, self.registry.requests())
 
     def send(self, received: bytes) -> tuple[bytes, bool]:
         """The response to a frame, and whether the connection was closed."""

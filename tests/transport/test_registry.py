@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
 
-from txbroker.api.registry import Registry, UnsupportedVersion, api_name, route_key
+from txbroker.api.registry import Api, Registry, UnsupportedVersion, api_name, route_key
 from txbroker.errors import ProtocolError
 from txbroker.wire.messages.api_versions import ApiVersionsRequest
 from txbroker.wire.messages.controlled_shutdown import ControlledShutdownRequest
@@ -39,6 +40,37 @@ def test_a_range_outside_the_schema_is_refused(versions: VersionRange) -> None:
 def test_an_api_key_has_one_handler() -> None:
     with pytest.raises(ValueError, match="Fetch has a handler already"):
         Registry([handler(FetchRequest), handler(FetchRequest)])
+
+
+def test_handlers_may_be_made_for_the_first_request_of_their_family() -> None:
+    made: list[Any] = []
+
+    def make() -> list[Any]:
+        made.extend([handler(FetchRequest, versions=VersionRange(4, 11), errors=errors), handler(ProduceRequest, advertised=False)])
+        return made
+
+    errors: Counter[int] = Counter()
+    registry = Registry()
+    apis = Api(1, "Fetch", VersionRange(4, 11)), Api(0, "Produce", ProduceRequest.versions, advertised=False)
+    registry.register_later(apis, make)
+    assert registry.ranges() == {1: VersionRange(4, 11)}
+    assert registry.name(0) == "Produce"
+    with pytest.raises(UnsupportedVersion, match="Fetch v12 is not served, only versions 4-11"):
+        registry.routes[route_key(1, 12)]
+    with pytest.raises(ValueError, match="Produce has a handler already"):
+        registry.register(handler(ProduceRequest))
+    assert (made, registry.errors) == ([], {0: {}, 1: {}})
+    assert registry.routes[route_key(1, 11)].name == "Fetch v11"
+    assert registry.errors[1] is errors
+    assert [registry.handler(1), registry.handler(0)] == made
+    assert registry.requests() == {1: FetchRequest, 0: ProduceRequest}
+
+
+def test_a_handler_that_is_made_later_is_what_was_registered() -> None:
+    registry = Registry()
+    registry.register_later([Api(1, "Fetch", VersionRange(4, 11))], lambda: [handler(FetchRequest)])
+    with pytest.raises(ValueError, match="was registered as"):
+        registry.handler(1)
 
 
 def test_routes_are_created_once_and_never_for_unknown_keys() -> None:

@@ -30,7 +30,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 from twisted.internet.defer import Deferred
 
@@ -44,10 +44,12 @@ from txbroker.api.unsupported_features import UnsupportedFeatures
 from txbroker.client_quotas.quotas import ClientQuotas
 from txbroker.errors import BrokerError, ProtocolError
 from txbroker.repeated_lines import RepeatedLines
-from txbroker.security.audit_trail import AuditTrail
 from txbroker.wire.codec import decoder, encoder
 from txbroker.wire.headers import request_header_version, response_header_version
 from txbroker.wire.schema import Request, Response, VersionRange, response_class
+
+if TYPE_CHECKING:
+    from txbroker.security.audit_trail import AuditTrail
 
 Answer: TypeAlias = Response | Frame | CachedResponse
 HandlerResult: TypeAlias = Answer | Deferred[Any] | ParkedRequest[Any] | None  # of Answer | None; both are invariant
@@ -61,6 +63,24 @@ class Handler(Protocol):
 
     @property
     def __call__(self) -> Callable[[Any, RequestContext], HandlerResult]: ...
+
+
+class Api(NamedTuple):
+    """What the registry knows of an API without its handler: the members are as those of handlers."""
+
+    key: int
+    name: str
+    versions: VersionRange
+    advertised: bool = True
+    for_login: bool = False
+
+    @classmethod
+    def of(cls, handler: Handler) -> Api:
+        """The API of a handler."""
+        request = handler.request
+        versions: VersionRange = getattr(handler, "versions", request.versions)
+        is_advertised, is_for_login = getattr(handler, "advertised", True), getattr(handler, "for_login", False)
+        return cls(request.api_key, api_name(request), versions, is_advertised, is_for_login)
 
 
 class UnsupportedVersion(ProtocolError):
@@ -164,7 +184,9 @@ class Registry:
             audit.api_name = self.name
         self.authorizer = authorizer or AllowAll()
         self._clock = clock
-        self._handlers: dict[int, tuple[Handler, VersionRange]] = {}
+        self._apis: dict[int, Api] = {}
+        self._handlers: dict[int, Handler] = {}
+        self._later: dict[int, Callable[[], Iterable[Handler]]] = {}
         self._times: dict[int, RequestTimes] = {}
         self._tallies: dict[int, Callable[[Any], None] | None] = {}
         self.errors: dict[int, Errors] = {}
@@ -188,17 +210,44 @@ class Registry:
 
     def register(self, handler: Handler) -> None:
         """Add a handler. ValueError when its key is taken, or its range leaves the schema's."""
-        request = handler.request
-        served: VersionRange = getattr(handler, "versions", request.versions)
-        if request.api_key in self._handlers:
-            raise ValueError(f"{api_name(request)} has a handler already")
-        if served.low > served.high or served.low not in request.versions or served.high not in request.versions:
-            raise ValueError(f"{api_name(request)} has versions {request.versions}, and its handler asks for {served}")
-        key = request.api_key
-        self._handlers[key] = handler, served
-        self._times[key] = RequestTimes(self._clock)
+        api, known = Api.of(handler), handler.request.versions
+        if api.versions.low > api.versions.high or api.versions.low not in known or api.versions.high not in known:
+            raise ValueError(f"{api.name} has versions {known}, and its handler asks for {api.versions}")
+        self._add(api)
+        self._put(api.key, handler)
+
+    def register_later(self, apis: Iterable[Api], make: Callable[[], Iterable[Handler]]) -> None:
+        """Add APIs whose handlers are made, and their modules imported, for the first request of one of them; ValueError."""
+        for api in apis:
+            self._add(api)
+            self._later[api.key] = make
+
+    def _add(self, api: Api) -> None:
+        if api.key in self._apis:
+            raise ValueError(f"{api.name} has a handler already")
+        self._apis[api.key] = api
+        self._times[api.key] = RequestTimes(self._clock)
+        self.errors[api.key] = Counter()
+
+    def _put(self, key: int, handler: Handler) -> None:
+        self._handlers[key] = handler
         counted: Errors | None = getattr(handler, "errors", None)
-        self.errors[key] = Counter() if counted is None else counted
+        if counted is not None:
+            self.errors[key] = counted
+
+    def handler(self, api_key: int) -> Handler:
+        """The handler of an API that is served."""
+        if api_key not in self._handlers:
+            for handler in self._later[api_key]():
+                api = Api.of(handler)
+                if self._apis[api.key] != api:
+                    raise ValueError(f"{api} was registered as {self._apis[api.key]}")
+                self._put(api.key, handler)
+        return self._handlers[api_key]
+
+    def requests(self) -> dict[int, type[Request]]:
+        """The request classes of all APIs, by key; makes all handlers."""
+        return {key: self.handler(key).request for key in self._apis}
 
     @property
     def times(self) -> Mapping[int, RequestTimes]:
@@ -207,22 +256,20 @@ class Registry:
 
     def name(self, api_key: int) -> str:
         """The name of an API that is served."""
-        return api_name(self._handlers[api_key][0].request)
+        return self._apis[api_key].name
 
     def ranges(self, with_login: bool = False) -> dict[int, VersionRange]:
         """What ApiVersions advertises: API key to versions, by ascending key. `with_login`: on a listener with SASL."""
-        found = {}
-        for key, (handler, versions) in sorted(self._handlers.items()):
-            if getattr(handler, "advertised", True) or (with_login and getattr(handler, "for_login", False)):
-                found[key] = versions
-        return found
+        listed = (api for _, api in sorted(self._apis.items()) if api.advertised or (with_login and api.for_login))
+        return {api.key: api.versions for api in listed}
 
     def _resolve(self, api_key: int, api_version: int) -> Route:
-        if api_key not in self._handlers:
+        api = self._apis.get(api_key)
+        if api is None:
             raise ProtocolError(f"no such API key here: {api_key} (version {api_version})")
-        handler, served = self._handlers[api_key]
-        if api_version not in served:
-            raise UnsupportedVersion(f"{api_name(handler.request)} v{api_version} is not served, only versions {served}")
+        if api_version not in api.versions:
+            raise UnsupportedVersion(f"{api.name} v{api_version} is not served, only versions {api.versions}")
+        handler = self.handler(api_key)
         return Route(handler, api_version, self._times[api_key], self._tally(handler), self.authorizer)
 
     def _tally(self, handler: Handler) -> Callable[[Any], None] | None:

@@ -20,7 +20,8 @@ from txbroker.broker.connections import Connections
 from txbroker.broker.coordinator_components import CoordinatorComponents
 from txbroker.broker.environment import Environment
 from txbroker.broker.event_wiring import EventWiring
-from txbroker.broker.handlers import HandlerDependencies, build_registry, register_for_cluster
+from txbroker.broker.handler_dependencies import HandlerDependencies
+from txbroker.broker.handlers import build_registry
 from txbroker.broker.identity import BrokerIdentity, is_clustered
 from txbroker.broker.listening import Listening
 from txbroker.broker.log_components import LogComponents
@@ -162,6 +163,8 @@ class Components:
             None if environment.instruments is None else environment.monotonic_s,
         )
         if is_clustered(config):
+            from txbroker.broker.cluster_handlers import register_for_cluster
+
             register_for_cluster(
                 self.registry,
                 replicas.own,
