@@ -30,10 +30,10 @@ from bench.real_requests import Consumer, Producer, check
 from bench.requests import BrokerClient, Refused, frame
 from tests.support.running_reactor import RunningReactor
 from txbroker.broker.service import Broker
+from txbroker.broker_service import _environment
 from txbroker.config.load import load_broker_config
 from txbroker.config.properties import parse_overrides
 from txbroker.garbage_collection import GarbageCollection
-from txbroker.tap import _environment
 from txbroker.transport.server import ServerTransport
 from txbroker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from txbroker.wire.messages.fetch import FetchRequest

@@ -26,14 +26,15 @@ RANKS = {
     "client_quotas": 4, "security": 4, "coordinators": 4, "groups": 4, "transactions": 4, "peers": 4,
     "api": 5,
     "transport": 6, "connection": 6, "broker": 6, "maintenance": 6, "metrics": 6,
-    "tap": 7, "signals": 7, "startup": 7, "supervisor": 7, "log_output": 7, "cleaner_process": 7, "guard_process": 7,
+    "broker_service": 7, "tap": 7, "signals": 7, "startup": 7, "supervisor": 7, "log_output": 7, "cleaner_process": 7, "guard_process": 7,
     "garbage_collection": 7, "child_processes": 7, "broker_processes": 7, "tree_process": 7, "ready_file": 7,
     "spark": 8, "testing": 8, "cli": 9, "__main__": 9, "simulation": 10,
 }  # fmt: skip
 WITHOUT_TWISTED = ("wire", "tls", "log", "client", "errors", "names", "clock", "backoff", "config", "console", "spark")
 TWISTED_CLIENT = "txbroker.client.twisted_connection"  # the brokers' own connections
 # The places that ARCHITECTURE.md marks: they touch the operating system, the real reactor, the clock or chance.
-OUTSIDE = ("build_info.py", "platform/", "tap.py", "signals.py", "startup.py", "supervisor.py", "cleaner_process.py", "guard_process.py",
+OUTSIDE = ("build_info.py", "platform/", "broker_service.py", "tap.py",
+           "signals.py", "startup.py", "supervisor.py", "cleaner_process.py", "guard_process.py",
            "garbage_collection.py", "ready_file.py", "regular_files.py",
            "child_processes.py", "broker_processes.py", "tree_process.py", "__main__.py", "cli/", "console/", "spark/", "testing/",
            "transport/",
@@ -50,12 +51,12 @@ WAYS_OUT = {
 }  # fmt: skip
 NO_WAY_OUT = {"threading.Lock", "mmap.mmap"}
 # The only places that read the wall clock: for timestamps of records, dates that are shown, and ages of records.
-WALL_CLOCK = ("tap.py", "cli/", "testing/records.py")
+WALL_CLOCK = ("broker_service.py", "cli/", "testing/records.py")
 WALL_CLOCKS = re.compile(
     r"([\w.]+\.)?time\.(time|time_ns|CLOCK_REALTIME)|([\w.]+\.)?(datetime|date)\.(now|utcnow|today)|twisted\.python\.runtime.*"
 )
 # The only module that takes Twisted's reactor: it makes the reactor's clock monotonic.
-TAKES_REACTOR = "tap.py"
+TAKES_REACTOR = "broker_service.py"
 BANNED_CALLS = {"open", "print", "input", "Random", "random.Random", "random.SystemRandom", "uuid.uuid1", "uuid.uuid4", "datetime.now"}
 # Entry points, which nothing imports, the metadata tree of tests, the source of a generated module, and what tests run.
 ENTRIES = {"txbroker.__main__", "txbroker.log.cleaner.worker", "txbroker.tap", "txbroker.cli.main",
@@ -160,7 +161,7 @@ def outside_problems(module: str, tree: ast.AST) -> list[str]:
 
 
 def clock_problems(module: str, tree: ast.AST) -> list[str]:
-    """Names of the wall clock, and of Twisted's own reactor, whose clock it is until `tap.py` has changed that."""
+    """Names of the wall clock, and of Twisted's own reactor, whose clock it is until `broker_service.py` has changed that."""
     problems = []
     for node in nodes(tree):
         if isinstance(node, ast.ImportFrom):
@@ -380,7 +381,7 @@ def test_only_marked_modules_read_the_wall_clock() -> None:
     found = {inside_path(path): clock_problems(name_of(path), parsed(path)) for path in MODULES}
     assert [problem for name, problems in found.items() if not name.startswith(WALL_CLOCK) for problem in problems] == []
     reactors = [problem for name, problems in found.items() if name != TAKES_REACTOR for problem in problems if problem.endswith("reactor")]
-    assert reactors == [], "tap.monotonic_reactor returns it"
+    assert reactors == [], "broker_service.monotonic_reactor returns it"
 
 
 def test_deadlines_and_delays_are_not_computed_from_dates() -> None:

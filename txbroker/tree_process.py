@@ -35,8 +35,8 @@ def main(socket: str, file: str) -> int:
     for number in system.ending_signals:
         signal.signal(number, signal.SIG_IGN)
     write_log(sys.stderr, TEXT, parse_levels([]))
+    from txbroker.broker_service import TREE_THREADS, log_twisted, monotonic_reactor, worker_pool
     from txbroker.supervisor import supervisor
-    from txbroker.tap import TREE_THREADS, log_twisted, monotonic_reactor, worker_pool
 
     log_twisted()
     reactor = monotonic_reactor()

@@ -517,5 +517,5 @@ def test_a_zookeeper_that_lost_its_data_ends_a_broker(server_directory: Path, st
 
 
 def test_a_broker_alone_does_not_load_a_client_of_zookeeper() -> None:
-    script = "import sys, txbroker.tap, txbroker.broker.service; assert 'kazoo' not in sys.modules"
+    script = "import sys, txbroker.broker_service, txbroker.broker.service; assert 'kazoo' not in sys.modules"
     subprocess.run([sys.executable, "-c", script], check=True, timeout=PATIENCE_S, cwd=CHECKOUT)

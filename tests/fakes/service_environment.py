@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 from tests.support.running_reactor import RunningReactor
 from txbroker.broker.environment import Environment
+from txbroker.broker_service import _environment
 from txbroker.config.load import load_broker_config
 from txbroker.config.properties import parse_overrides
 from txbroker.garbage_collection import GarbageCollection
-from txbroker.tap import _environment
 
 OVERRIDES = ["listeners=PLAINTEXT://127.0.0.1:0", "txbroker.metrics.port=0"]  # only with metrics the pools are counted
 

@@ -23,9 +23,9 @@ from tests.support.fakes.reactor import FakeReactor
 from tests.support.running_reactor import RunningReactor
 from txbroker.broker.environment import Environment
 from txbroker.broker.service import Broker
+from txbroker.broker_service import monotonic_reactor
 from txbroker.config.load import load_broker_config
 from txbroker.config.properties import parse_overrides
-from txbroker.tap import monotonic_reactor
 
 
 class Surroundings(Protocol):
@@ -44,7 +44,7 @@ class Surroundings(Protocol):
 
 
 class OfService:
-    """The environment of `tap.py`, also with its monotonic clock."""
+    """The environment of `broker_service.py`, also with its monotonic clock."""
 
     def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         running = RunningReactor()

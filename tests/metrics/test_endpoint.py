@@ -204,7 +204,7 @@ def test_without_a_metrics_port_its_libraries_are_not_imported() -> None:
     program = (
         "import sys\n"
         "from tests.fuzz.inprocess import InProcessBroker\n"
-        "import txbroker.tap, txbroker.cli.run\n"
+        "import txbroker.broker_service, txbroker.cli.run\n"
         "InProcessBroker().close()\n"
         "print([name for name in sys.modules if name.split('.')[0] == 'prometheus_client' or name.startswith('twisted.web')])\n"
     )

@@ -24,7 +24,7 @@ from twisted.internet import reactor
 fired = []
 soon, moved, dropped = (reactor.callLater(delay, fired.append, delay) for delay in (0.01, 3600, 0.02))
 dropped.cancel()
-from txbroker.tap import monotonic_reactor
+from txbroker.broker_service import monotonic_reactor
 assert monotonic_reactor() is reactor and monotonic_reactor().seconds is time.monotonic
 assert -60 < soon.getTime() - time.monotonic() < 60 and 3000 < moved.getTime() - time.monotonic() <= 3600
 moved.reset(0.03)

@@ -21,7 +21,7 @@ ENVIRONMENT = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
 def patched(text: str, host: Sequence[str] = RUN) -> tuple[str, ...]:
     """The command of a host (`RUN` or `TWISTD`) that runs some Python code first."""
     run = "from txbroker.cli.main import main; raise SystemExit(main())" if host is RUN else host[2]
-    script = f"import time, txbroker.log.directories as d, txbroker.tap as tap\n{text}\n{run}"
+    script = f"import time, txbroker.log.directories as d, txbroker.broker_service as tap\n{text}\n{run}"
     return (sys.executable, "-c", script, *host[3:])
 
 

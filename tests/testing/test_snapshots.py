@@ -194,7 +194,7 @@ RESTARTS_WHILE_IT_STOPS = """
 import os, signal, sys
 from twisted.internet import reactor
 from txbroker.startup import read_startup
-from txbroker.tap import BrokerService
+from txbroker.broker_service import BrokerService
 
 startup = read_startup([], ["listeners=PLAINTEXT://127.0.0.1:0", f"log.dirs={sys.argv[1]}"])
 

@@ -1,4 +1,4 @@
-"""Everything that a broker takes from outside. `tap.py` makes the real one; tests make their own."""
+"""Everything that a broker takes from outside. `broker_service.py` makes the real one; tests make their own."""
 
 from __future__ import annotations
 

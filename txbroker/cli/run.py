@@ -85,8 +85,8 @@ def _level(text: str) -> str:
 def run(arguments: argparse.Namespace) -> int:
     """Run until Ctrl-C or SIGTERM; 0 after a clean stop, 1 if the broker could not start or failed."""
     write_log(sys.stderr, arguments.log_format, parse_levels(arguments.log_level))
+    from txbroker.broker_service import BrokerService, log_twisted, monotonic_reactor
     from txbroker.startup import choose_platform, read_startup
-    from txbroker.tap import BrokerService, log_twisted, monotonic_reactor
 
     try:
         startup = read_startup(arguments.config, arguments.override, environment=arguments.env)
@@ -113,9 +113,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _run_processes(arguments: argparse.Namespace, startup: Startup) -> int:
     from txbroker.broker_processes import BrokerProcesses
+    from txbroker.broker_service import monotonic_reactor
     from txbroker.startup import log_directories
     from txbroker.supervisor import supervisor
-    from txbroker.tap import monotonic_reactor
 
     passed = ["--log-format", arguments.log_format, *(["--env"] if arguments.env else [])]
     for flag, values in (("--config", arguments.config), ("--override", arguments.override), ("--log-level", arguments.log_level)):

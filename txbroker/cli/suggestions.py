@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-CUTOFF = 0.75  # of difflib: how similar a suggestion must be
+from txbroker.names import similar_names
+
+CUTOFF = 0.75  # how similar a suggestion must be
 # Kafka's tools whose names differ in more than kafka- and .sh.
 _TOOLS = {
     "console-producer": "produce",
@@ -26,7 +27,7 @@ def wrong_command(word: str, commands: Iterable[str]) -> str:
     """The error message for a command that does not exist."""
     known = list(commands)
     tool = word.rsplit("/", 1)[-1].removesuffix(".sh").removeprefix("kafka-")
-    near = tool if tool in known else _TOOLS.get(tool) or next(iter(difflib.get_close_matches(tool, known, 1, 0.6)), None)
+    near = tool if tool in known else _TOOLS.get(tool) or next(iter(similar_names(tool, known)), None)
     hint = f"did you mean {near}?" if near else f"the commands are {', '.join(known)}"
     return f"there is no command {word}; {hint}"
 
@@ -42,7 +43,7 @@ def wrong_words(parser: argparse.ArgumentParser, words: Sequence[str]) -> str | 
             continue
         if word.startswith("-"):
             flag = word.partition("=")[0]
-            near = difflib.get_close_matches(flag, options, 1, CUTOFF)
+            near = similar_names(flag, options, cutoff=CUTOFF)
             if near:
                 problems.append(f"there is no flag {flag}; did you mean {near[0]}?")
         else:

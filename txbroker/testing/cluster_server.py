@@ -24,6 +24,7 @@ from twisted.internet.threads import blockingCallFromThread, deferToThread
 from twisted.python.failure import Failure
 
 from txbroker.broker.process_data import check_process_data
+from txbroker.broker_service import TREE_THREADS, log_twisted, monotonic_reactor, worker_pool
 from txbroker.cluster import node_paths
 from txbroker.cluster.tree.interface import Stat
 from txbroker.cluster.tree.sqlite import SqliteTrees
@@ -33,7 +34,6 @@ from txbroker.log.directory import make_directory
 from txbroker.log.os_disk import OsDisk
 from txbroker.log_output import TEXT, parse_levels, write_log
 from txbroker.ready_file import write_whole
-from txbroker.tap import TREE_THREADS, log_twisted, monotonic_reactor, worker_pool
 from txbroker.testing.cluster_brokers import BeforeEnd, ClusterBroker, ClusterBrokers
 from txbroker.testing.cluster_control import ClusterControl
 from txbroker.testing.control_server import ControlFactory

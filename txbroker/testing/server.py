@@ -24,11 +24,11 @@ from twisted.internet.defer import Deferred
 from txbroker.broker.environment import Environment
 from txbroker.broker.identity import is_clustered
 from txbroker.broker.service import Broker
+from txbroker.broker_service import BrokerService, log_twisted, monotonic_reactor
 from txbroker.errors import StartError
 from txbroker.log_output import TEXT, parse_levels, write_log
 from txbroker.ready_file import write_whole
 from txbroker.startup import Startup, choose_platform, log_directories, read_startup
-from txbroker.tap import BrokerService, log_twisted, monotonic_reactor
 from txbroker.testing.control_port import open_control
 from txbroker.testing.fault_ports import FaultPorts
 from txbroker.testing.faults import Faults

@@ -5,8 +5,8 @@
 | disk | `MemoryDisk`; `FaultyDisk` puts faults in front of any disk; `DiskPath` is a path on any disk | `OsDisk` |
 | clock | `FakeReactor`; `ProcessClock` is the clock of one of several processes on it | Twisted's reactor |
 | workers | `Worker` is a `Later`, `JobWorker` and `Turns` are an `in_worker`; `SimulatedWorkers` is both, on a reactor | thread pools |
-| `Threads` of ZooKeeper | `QueuedThreads` of `tests/support/zookeeper_threads.py`; `SimulatedThreads` | `ReactorThreads` of `tap.py` |
-| environment | `fake_environment` | the environment of `tap.py` |
+| `Threads` of ZooKeeper | `QueuedThreads` of `tests/support/zookeeper_threads.py`; `SimulatedThreads` | `ReactorThreads` |
+| environment | `fake_environment` | the environment of `broker_service.py` |
 
 `MemoryDisk` and `SimulatedWorkers` are in `simulation`, which uses them, too, and whose `Process` is in the same suite.
 

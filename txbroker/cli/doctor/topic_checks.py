@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -17,7 +16,7 @@ from txbroker.client.client_errors import ClientError, ConnectionFailed, Request
 from txbroker.client.config_requests import BROKER_RESOURCE, TOPIC_RESOURCE, describe_configs
 from txbroker.client.offset_requests import EARLIEST, LATEST, MAX_TIMESTAMP, FoundOffset, list_offsets
 from txbroker.errors import ErrorCode, error_name
-from txbroker.names import amount
+from txbroker.names import amount, similar_names
 from txbroker.wire.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest, DescribeLogDirsResponse
 from txbroker.wire.messages.list_offsets import ListOffsetsRequest
 from txbroker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse, MetadataResponsePartition
@@ -37,7 +36,7 @@ def find(findings: Findings, connection: BlockingConnection, topic: str) -> list
     if found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         everything: MetadataResponse = connection.call(MetadataRequest(topics=None, allow_auto_topic_creation=False))
         names = [other.name for other in everything.topics if other.name]
-        near = difflib.get_close_matches(topic, names, 3)
+        near = similar_names(topic, names, 3)
         hint = f"did you mean {' or '.join(near)}? " if near else ""
         created = creates_topics(connection)
         does = "a producer would create it" if created else "producers do not create it"

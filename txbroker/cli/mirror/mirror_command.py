@@ -75,12 +75,12 @@ def run(arguments: argparse.Namespace) -> int:
     """Copy until Ctrl-C, SIGTERM or the end; the exit status."""
     complain_as_json(False)  # --json names a file here
     chosen = settings(arguments)
+    from txbroker.broker_service import log_twisted, monotonic_reactor
     from txbroker.client.client_errors import ClientError
     from txbroker.mirror.service import Mirror, MirrorFailed
     from txbroker.mirror.status import Status
     from txbroker.signals import StopSignals
     from txbroker.spark.reports import remove_report, write_report
-    from txbroker.tap import log_twisted, monotonic_reactor
 
     if arguments.json:
         remove_report(arguments.json)

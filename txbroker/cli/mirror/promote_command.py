@@ -37,9 +37,9 @@ def run(arguments: argparse.Namespace) -> int:
 
     from twisted.internet.defer import Deferred
 
+    from txbroker.broker_service import monotonic_reactor
     from txbroker.mirror.promotion import NotACopy, promote
     from txbroker.mirror.settings import Environment
-    from txbroker.tap import monotonic_reactor
 
     reactor = monotonic_reactor()
     environment = Environment(reactor, random.random, lambda: time.time_ns() // 1_000_000)
