@@ -6,7 +6,7 @@ import json
 import logging
 import random
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.protocol import ProcessProtocol
@@ -14,8 +14,10 @@ from twisted.python.failure import Failure
 
 from txbroker.backoff import Backoff
 from txbroker.child_processes import child_environment, module_command
-from txbroker.cluster.tree.zookeeper_security import ZooKeeperSecurity
 from txbroker.retrying import retrying, warning
+
+if TYPE_CHECKING:
+    from txbroker.cluster.tree.zookeeper_security import ZooKeeperSecurity
 
 RESTART_S, RESTART_S_MAX = 1.0, 10.0
 # The guard reads its input, and writes where the broker writes.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import re
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from txbroker.errors import BrokerError, ErrorCode
@@ -117,3 +117,10 @@ def coordinator_partition(key: str, partition_count: int) -> int:
     """
     value = abs(java_hash(key))
     return 0 if value == 0x80000000 else value % partition_count
+
+
+def similar_names(name: str, known: Iterable[str], count: int = 1, cutoff: float = 0.6) -> list[str]:
+    """Those of the known names that a misspelt one may mean, the most similar first. `cutoff`: how similar they are at least, 0 to 1."""
+    from difflib import get_close_matches  # a broker with correct names does not need it
+
+    return get_close_matches(name, list(known), count, cutoff)

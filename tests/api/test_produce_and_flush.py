@@ -26,7 +26,7 @@ from txbroker.api.request_context import RequestContext, Session
 from txbroker.api.unanswered_appends import Unanswered
 from txbroker.broker.event_wiring import EventWiring
 from txbroker.broker.partition_state_log import PartitionStateLog
-from txbroker.cluster.fetcher_loop import Fetchers
+from txbroker.cluster.fetchers import Fetchers
 from txbroker.cluster.image import ClusterImage
 from txbroker.cluster.isr_requests import IsrRequests
 from txbroker.cluster.local_replica import Isolation

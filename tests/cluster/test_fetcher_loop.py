@@ -12,7 +12,8 @@ from tests.api.lone_broker import no_quota
 from tests.cluster.replica_group import BACKOFF_S, SETTINGS, Broker, Group
 from tests.log.support import NOW, PARTITION
 from txbroker.client.client_errors import Closed, Unreachable
-from txbroker.cluster.fetcher_loop import FetcherLoop, Fetchers, Link
+from txbroker.cluster.fetcher_loop import FetcherLoop, Link
+from txbroker.cluster.fetchers import Fetchers
 from txbroker.cluster.replica_fetcher import ReplicaFetcher
 from txbroker.names import TopicPartition
 from txbroker.wire.schema import Request

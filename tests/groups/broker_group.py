@@ -34,7 +34,8 @@ from txbroker.api.request_context import RequestContext, Session
 from txbroker.api.write_txn_markers import WriteTxnMarkersHandler
 from txbroker.broker.event_wiring import EventWiring
 from txbroker.broker.partition_state_log import PartitionStateLog
-from txbroker.cluster.fetcher_loop import FetcherLoop, Fetchers
+from txbroker.cluster.fetcher_loop import FetcherLoop
+from txbroker.cluster.fetchers import Fetchers
 from txbroker.cluster.image import ClusterImage
 from txbroker.cluster.isr_requests import IsrRequests
 from txbroker.cluster.replica_fetcher import FetcherSettings, ReplicaFetcher

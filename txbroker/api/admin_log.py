@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote_plus
 
 from txbroker.api.request_context import RequestContext
@@ -13,8 +13,10 @@ from txbroker.config.broker_keys import BROKER_KEYS
 from txbroker.config.origins import HIDDEN
 from txbroker.names import TopicPartition, amount
 from txbroker.security.acl_model import AclBinding, AclResource
-from txbroker.security.token_nodes import Token
 from txbroker.wire.scram import HASHES
+
+if TYPE_CHECKING:
+    from txbroker.security.token_nodes import Token
 
 log = logging.getLogger("txbroker.admin")
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from txbroker.api.resources import CLUSTER_NAME, AclOperation, AclResource
-from txbroker.security.audit_trail import AuditTrail
 from txbroker.security.principals import ANONYMOUS
-from txbroker.security.sasl_login import SaslLogin
+
+if TYPE_CHECKING:
+    from txbroker.security.audit_trail import AuditTrail
+    from txbroker.security.sasl_login import SaslLogin
 
 
 class Session:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import logging
+from typing import TYPE_CHECKING
 
 from txbroker.broker.environment import Environment
 from txbroker.broker.identity import is_clustered
 from txbroker.cluster.tree.interface import Tree
 from txbroker.config.resolve import BrokerConfig
-from txbroker.security.acl_authorizer import AclAuthorizer
-from txbroker.security.acl_store import AclStore
-from txbroker.security.audit_trail import AuditTrail
 from txbroker.security.principals import ANONYMOUS, super_users
+
+if TYPE_CHECKING:
+    from txbroker.security.acl_authorizer import AclAuthorizer
+    from txbroker.security.acl_store import AclStore
+    from txbroker.security.audit_trail import AuditTrail
 
 log = logging.getLogger("txbroker.security")
 
@@ -28,6 +31,9 @@ class Access:
         self.acls: AclStore | None = None
         if not config.text("authorizer.class.name"):
             return
+        from txbroker.security.acl_authorizer import AclAuthorizer
+        from txbroker.security.acl_store import AclStore
+
         users, everyone = super_users(config.optional_text("super.users")), config.boolean("allow.everyone.if.no.acl.found")
         self.authorizer = AclAuthorizer(users, allow_everyone=everyone, records_use=audit is not None and audit.records_use)
         clock, chance = environment.reactor, environment.random.random

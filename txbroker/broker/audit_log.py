@@ -8,17 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import Deferred, succeed
 
-from txbroker.broker.audit_file import AuditFile
 from txbroker.broker.environment import Environment
 from txbroker.broker.own_login import own_user
 from txbroker.config.resolve import BrokerConfig
 from txbroker.errors import StartError, StorageError
-from txbroker.security.audit_trail import AuditTrail, Kind, Subject
 from txbroker.security.principals import super_users
-from txbroker.security.sasl_exchange import Cause
 
 if TYPE_CHECKING:
+    from txbroker.broker.audit_file import AuditFile
     from txbroker.broker.audit_topic import AuditTopic, Leaders
+    from txbroker.security.audit_trail import AuditTrail, Subject
 
 KEY = "txbroker.audit.file"
 TOPIC_KEY = "txbroker.audit.topic"
@@ -62,6 +61,8 @@ class AuditLog:
         self._broker_id = broker_id
         if self.file is None and self.topic is None:
             return
+        from txbroker.security.audit_trail import AuditTrail, Kind
+
         config, inter_broker = self._config, self._inter_broker
         excluded = super_users(config.optional_text("txbroker.audit.excluded.principals"))
         user = own_user(config)
@@ -108,9 +109,13 @@ class AuditLog:
     def tls_refused(self, client: Any, reason: str) -> None:
         """A TLS handshake has failed. `reason`: as in the log."""
         if self.trail is not None:
+            from txbroker.security.sasl_exchange import Cause
+
             self.trail.login_failed(client, None, "TLS", "", Cause.TLS, reason)
 
     def _open_file(self, path: str, config: BrokerConfig, environment: Environment) -> None:
+        from txbroker.broker.audit_file import AuditFile
+
         self._place = f"{config.static.place((KEY,))}{KEY} is {path}: "
         self._in_worker = environment.in_worker
         self.file = AuditFile(

@@ -9,7 +9,7 @@ from twisted.internet.defer import Deferred
 
 from txbroker.action_queue import ActionQueue
 from txbroker.api.fetch_sessions import FetchSessions
-from txbroker.cluster.fetcher_loop import Fetchers
+from txbroker.cluster.fetchers import Fetchers
 from txbroker.cluster.followers import IsrProposal
 from txbroker.cluster.isr_requests import IsrRequests
 from txbroker.cluster.partition import Partition

@@ -12,7 +12,7 @@ from txbroker.broker.identity import uses_zookeeper
 from txbroker.broker.replication import FetcherLoops
 from txbroker.cluster.config_store import ConfigWatcher
 from txbroker.cluster.controller.controller import Controller
-from txbroker.cluster.fetcher_loop import Fetchers
+from txbroker.cluster.fetchers import Fetchers
 from txbroker.cluster.image import ClusterImage, ImageChanges
 from txbroker.cluster.isr_requests import IsrRequests
 from txbroker.cluster.own_broker import OwnBroker

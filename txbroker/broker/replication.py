@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 from txbroker.broker.connections import Connections
 from txbroker.broker.environment import Environment
-from txbroker.cluster.fetcher_loop import IN_FLIGHT_MAX, FetcherLoop, Link
 from txbroker.cluster.image import ClusterImage
 from txbroker.cluster.isr_requests import IsrRequests
-from txbroker.cluster.replica_fetcher import FetcherSettings, ReplicaFetcher
 from txbroker.cluster.replication_quota import ReplicationQuota
 from txbroker.config.resolve import BrokerConfig
 from txbroker.log.log_config import LogConfig
+
+if TYPE_CHECKING:
+    from txbroker.cluster.fetcher_loop import FetcherLoop, Link
 
 RESPONSE_OVERHEAD = 16 * 1024 * 1024  # one batch may exceed the limit of a response
 
@@ -66,6 +68,9 @@ class FetcherLoops:
         self._listener = listener
 
     def __call__(self, leader_id: int) -> FetcherLoop:
+        from txbroker.cluster.fetcher_loop import FetcherLoop
+        from txbroker.cluster.replica_fetcher import FetcherSettings, ReplicaFetcher
+
         config = self._config
         backoff_s = config.int("replica.fetch.backoff.ms") / 1000
         settings = FetcherSettings(
@@ -90,6 +95,8 @@ class FetcherLoops:
         )
 
     def _link(self, leader_id: int) -> Link | None:
+        from txbroker.cluster.fetcher_loop import IN_FLIGHT_MAX
+
         endpoint = self._image.endpoint(leader_id, self._listener)
         if endpoint is None:
             return None

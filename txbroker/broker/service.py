@@ -31,7 +31,6 @@ from txbroker.broker.status import Phase, Status
 from txbroker.broker.stored_keys import refuse_stored_sasl
 from txbroker.broker.tls_listeners import UNLESS_STORED, TlsListeners
 from txbroker.broker.token_service import TokenService
-from txbroker.broker.users_file import UsersFile
 from txbroker.client_quotas.quotas import ClientQuotas
 from txbroker.cluster import node_paths
 from txbroker.cluster.config_store import ConfigAdmin, ConfigWatcher
@@ -187,9 +186,7 @@ class Broker:
         await audit.start()
         sasl = SaslListeners(config, environment, self._listeners.bound)
         self._on_stop("the keys of tokens", sasl.stop)
-        users = UsersFile(config, environment, sasl.credentials)
-        self._on_stop("the file of users", users.stop)
-        users.start()
+        self._read_users_file(sasl)
         if is_clustered(config):
             for problem in listening.tls.problems:
                 log.warning("%s%s", UNLESS_STORED, problem)
@@ -221,7 +218,7 @@ class Broker:
         tokens = TokenService(environment, config, tree)
         self._on_stop("delegation tokens", tokens.stop)
         await self._interruptible(tokens.start())
-        sasl.find_token = tokens.find
+        sasl.use_tokens(tokens.find)
         if isinstance(tree, SessionTree):
             tree.on_renewed(lambda session: self._session_renewed(session, configs, access, tokens))
         await self._load_logs(directories, configs, tree)
@@ -271,6 +268,16 @@ class Broker:
             metrics.add(components.metric_sources(listening, directories, controller, counts, sasl, audit))
         self._status.phase = Phase.RUNNING
         components.make_topics(self._first_topics)
+
+    def _read_users_file(self, sasl: SaslListeners) -> None:
+        """Read the file of users, if configured; its modules are imported only then."""
+        if self._config.optional_text("txbroker.scram.users.file") is None:
+            return
+        from txbroker.broker.users_file import UsersFile
+
+        users = UsersFile(self._config, self._environment, sasl.credentials)
+        self._on_stop("the file of users", users.stop)
+        users.start()
 
     def _open_metrics(self) -> MetricsEndpoint | None:
         """Open the metrics port, if configured; its modules are imported only then."""

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Iterator
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import Deferred, DeferredLock
 
@@ -20,9 +20,12 @@ from txbroker.config.listener_keys import LISTENER_PREFIX, known_key, listener_b
 from txbroker.config.listeners import WITH_TLS, Listener, Listeners
 from txbroker.config.resolve import BrokerConfig, ListenerConfig
 from txbroker.errors import StartError
-from txbroker.tls.certificates import Certificate
-from txbroker.tls.listener_tls import RULES_KEY, Allowed, ListenerTls, days_left, shown_time
-from txbroker.tls.settings import IDENTIFICATION_KEY, TlsProblem, TlsSettings, read_settings
+from txbroker.tls.settings import IDENTIFICATION_KEY, RULES_KEY, Allowed, TlsProblem, TlsSettings, read_settings
+from txbroker.tls.validity import days_left, shown_time
+
+if TYPE_CHECKING:
+    from txbroker.tls.certificates import Certificate
+    from txbroker.tls.listener_tls import ListenerTls
 
 log = logging.getLogger("txbroker.tls")
 
@@ -148,6 +151,8 @@ class TlsListeners:
 
     def _open(self, listener: Listener) -> ListenerTls:
         """TlsProblem."""
+        from txbroker.tls.listener_tls import ListenerTls
+
         settings, rules = _settings(self._config, listener), self._config.listener(listener.name).text(RULES_KEY)
         is_for_brokers = listener.name == self._inter_broker
         return ListenerTls(settings, rules, names_clients=listener.protocol == "SSL", is_for_brokers=is_for_brokers)

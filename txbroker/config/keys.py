@@ -9,7 +9,6 @@ import math
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from decimal import Decimal
 from enum import Enum, IntEnum
 
 from txbroker.config.checks import Check
@@ -134,6 +133,8 @@ def java_double(value: float) -> str:
         return "Infinity" if value > 0 else "-Infinity"
     if value == 0 or 1e-3 <= abs(value) < 1e7:
         return repr(value)
+    from decimal import Decimal  # no default needs it
+
     sign, digits, exponent = Decimal(repr(value)).normalize().as_tuple()
     assert isinstance(exponent, int)  # not one of Decimal's infinities
     fraction = "".join(map(str, digits[1:])) or "0"

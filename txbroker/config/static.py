@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Mapping, Sequence
 
 from txbroker.config.broker_keys import BROKER_KEYS
@@ -12,6 +11,7 @@ from txbroker.config.properties import Origin, Properties, Property
 from txbroker.config.topic_keys import SERVER_KEYS, TOPIC_KEYS
 from txbroker.errors import ConfigError
 from txbroker.lazy_dataclass import lazy_dataclass
+from txbroker.names import similar_names
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ def similar_key(name: str) -> str | None:
     """The known key that an unknown name resembles, if any; for a topic's key the broker's default of it."""
     if name in SERVER_KEYS:
         return SERVER_KEYS[name]
-    return next(iter(difflib.get_close_matches(name, BROKER_KEYS, n=1, cutoff=0.85)), None)
+    return next(iter(similar_names(name, BROKER_KEYS, cutoff=0.85)), None)
 
 
 def topic_key(name: str) -> str | None:

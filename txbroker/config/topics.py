@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import logging
 from collections.abc import Mapping
 from typing import Any
@@ -13,6 +12,7 @@ from txbroker.config.resolve import BrokerConfig
 from txbroker.config.topic_keys import SERVER_KEYS, TOPIC_KEYS
 from txbroker.errors import BrokerError, ErrorCode
 from txbroker.lazy_dataclass import lazy_dataclass
+from txbroker.names import similar_names
 
 logger = logging.getLogger("txbroker.config")
 
@@ -111,7 +111,7 @@ def validate_topic_configs(config: BrokerConfig, overrides: Mapping[str, str | N
 
 def _suggestion(name: str) -> str:
     of_broker = [key for key, server in SERVER_KEYS.items() if name in {synonym.name for synonym in synonyms(server)}]
-    similar = [*of_broker, *difflib.get_close_matches(name, TOPIC_KEYS, n=1, cutoff=0.85)]
+    similar = [*of_broker, *similar_names(name, TOPIC_KEYS, cutoff=0.85)]
     return f" (did you mean {similar[0]}?)" if similar else ""
 
 

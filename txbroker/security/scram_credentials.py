@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from txbroker.client_quotas.entities import decoded, entity_of
 from txbroker.cluster.node_paths import Entity
 from txbroker.security.sasl_exchange import shown_user
-from txbroker.security.scram import InvalidCredential, ScramCredential
 from txbroker.wire.scram import HASHES
+
+if TYPE_CHECKING:
+    from txbroker.security.scram import ScramCredential
 
 log = logging.getLogger("txbroker.security")
 
@@ -47,6 +50,8 @@ class ScramCredentials:
                                 "txbroker.scram.users.file: `txbroker users --file` removes it",
                                 shown_user(user), mechanism)  # fmt: skip
             else:
+                from txbroker.security.scram import InvalidCredential, ScramCredential  # most clusters have no users
+
                 try:
                     users[user] = ScramCredential.parse(text)
                 except InvalidCredential as error:

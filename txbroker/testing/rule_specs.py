@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
 from txbroker.errors import ErrorCode
+from txbroker.names import similar_names
 from txbroker.testing.edited_fields import parse_edits
 from txbroker.testing.error_scopes import SCOPES, scopes_of
 from txbroker.testing.errors import KitError
@@ -178,5 +178,5 @@ def _one_of(name: str, value: str, allowed: Iterable[str]) -> None:
 
 
 def _suggestion(name: str, known: Iterable[str]) -> str:
-    found = difflib.get_close_matches(name, list(known), 1)
+    found = similar_names(name, known)
     return f" (did you mean {found[0]}?)" if found else ""

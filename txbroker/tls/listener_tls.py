@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from txbroker.tls import files
-from txbroker.tls.certificates import Certificate, read_certificate
+from txbroker.tls.certificates import read_certificate
 from txbroker.tls.contexts import ServerTls, can_connect, client_context, server_context
 from txbroker.tls.principal_rules import InvalidRule, PrincipalRules
-from txbroker.tls.settings import TlsProblem, TlsSettings
-
-RULES_KEY = "ssl.principal.mapping.rules"
+from txbroker.tls.settings import RULES_KEY, Allowed, TlsProblem, TlsSettings
+from txbroker.tls.validity import shown_time
 
 Stamps = tuple[tuple[int, int, int] | None, ...]
 
@@ -29,13 +27,6 @@ class Loaded(NamedTuple):
     server: ServerTls
     client: ssl.SSLContext | None = None
     checking: ssl.SSLContext | None = None
-
-
-class Allowed(NamedTuple):
-    """ssl.allow.dn.changes and ssl.allow.san.changes."""
-
-    other_name: bool = False
-    fewer_hosts: bool = False
 
 
 class NotYetValid(TlsProblem):
@@ -131,16 +122,6 @@ def parse_rules(text: str) -> PrincipalRules:
         return PrincipalRules(text)
     except InvalidRule as error:
         raise TlsProblem(RULES_KEY, f"is not valid: {error}") from None
-
-
-def days_left(certificate: Certificate, now_ms: int) -> float:
-    """How long a certificate is valid; negative once it has ended."""
-    return (certificate.not_after_ms - now_ms) / 86_400_000
-
-
-def shown_time(time_ms: int) -> str:
-    """A time in ms since 1970, in UTC."""
-    return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def _check_dates(new: Loaded, now_ms: int) -> None:

@@ -11,6 +11,7 @@ PEM = "PEM"
 KINDS = ("JKS", "PKCS12", PEM)
 PROTOCOLS = ("TLSv1.2", "TLSv1.3")
 CLIENT_AUTH = ("none", "requested", "required")
+RULES_KEY = "ssl.principal.mapping.rules"
 IDENTIFICATION_KEY = "ssl.endpoint.identification.algorithm"
 _OTHER_CODE = ("ssl.engine.factory.class",)
 
@@ -44,6 +45,13 @@ class StoreSettings(NamedTuple):
         if self.inline is None:
             return self.location_key
         return "ssl.keystore.certificate.chain" if self.name == "keystore" else "ssl.truststore.certificates"
+
+
+class Allowed(NamedTuple):
+    """ssl.allow.dn.changes and ssl.allow.san.changes."""
+
+    other_name: bool = False
+    fewer_hosts: bool = False
 
 
 class TlsSettings(NamedTuple):
