@@ -90,6 +90,17 @@ def test_the_first_batch_of_a_producer_may_wait_at_the_previous_leader(directory
     assert [sent(partition, sequence, producer_id=8) for sequence in (5, 6)] == [E.NONE] * 2, "its state may have expired"
 
 
+def test_a_producer_that_has_expired_goes_on_at_a_new_leader(directory: DiskPath, moves: Moves) -> None:
+    """Its next batch has no earlier one that may wait at the previous leader; the batch after it may have one."""
+    partition = leading(directory, moves, isr=(OWN, OTHER), epoch=1)
+    for producer_id in (7, 8):
+        assert [sent(partition, sequence, producer_id=producer_id) for sequence in (0, 1)] == [E.NONE] * 2
+    assert partition.log.expire_producers(NOW + 2 * 86_400_000) == 2
+    assert [sent(partition, sequence) for sequence in (2, 3)] == [E.NONE] * 2
+    assert sent(partition, 3, producer_id=8) == sent(partition, 2, producer_id=8, epoch=1) == E.NOT_LEADER_OR_FOLLOWER
+    assert [sent(partition, sequence, producer_id=8) for sequence in (2, 3)] == [E.NONE] * 2
+
+
 def test_the_first_leader_has_no_predecessor_nor_has_one_that_stays(partition: Partition) -> None:
     assert sent(partition, 5) == E.NONE
     partition.lead(partition.state._replace(leader_epoch=partition.state.leader_epoch + 1))

@@ -105,10 +105,11 @@ def check_first_batch(producers: ProducerStates, records: memoryview) -> None:
 
     To be called in the first `PREVIOUS_LEADER_S` of a leader epoch. The producer's first batches may wait at the previous leader, which has
     not replicated them, and will be sent again: clients send the next batch to the new leader meanwhile. Apache Kafka accepts
-    that batch, and then never the first ones.
+    that batch, and then never the first ones. The next batch of a producer that has expired in this log has no earlier ones.
     """
-    producer_id, _, sequence = _producer(records)
-    if producer_id >= 0 and sequence > 0 and producers.get(producer_id) is None:
+    producer_id, epoch, sequence = _producer(records)
+    is_unknown = producer_id >= 0 and sequence > 0 and producers.get(producer_id) is None
+    if is_unknown and not producers.follows_expired(producer_id, epoch, sequence):
         problem = f"producer {producer_id} begins with sequence {sequence}; earlier ones may wait at the previous leader: send them first"
         raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, problem)
 

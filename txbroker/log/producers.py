@@ -25,6 +25,7 @@ SEQUENCE_MAX = 2**31 - 1
 # sends more to the new one. Kafka's ProducerStateEntry has five.
 BATCHES_REMEMBERED = 10
 REPEATABLE_MS = 600_000  # clients give up after delivery.timeout.ms, two minutes by default
+EXPIRED_REMEMBERED = 1000  # of one partition, the newest
 VERIFICATIONS_MAX = 10_000  # of one partition; beyond, the oldest is void, and its producer has to abort its transaction
 
 
@@ -141,7 +142,7 @@ class Capture(Protocol):
 class ProducerStates:
     """All producers of one partition, and its transactions: open ones, and ended ones that are not replicated yet."""
 
-    __slots__ = ("_open", "_topic_partition", "_unreplicated", "by_id", "capture", "expiration_ms", "verifications")
+    __slots__ = ("_expired_ends", "_open", "_topic_partition", "_unreplicated", "by_id", "capture", "expiration_ms", "verifications")
 
     def __init__(self, topic_partition: TopicPartition, expiration_ms: int) -> None:
         """`expiration_ms`: producer.id.expiration.ms. `capture`: is given each producer before it changes, while there is one.
@@ -155,6 +156,7 @@ class ProducerStates:
         self._open: dict[int, int] = {}  # first offset -> producer id, in the order of the log
         self._unreplicated: dict[int, int] = {}  # first offset -> offset of the end marker
         self.verifications: dict[int, Verification] = {}  # by producer id
+        self._expired_ends: dict[int, tuple[int, int]] = {}  # producer id -> epoch and last sequence, the oldest first
 
     def __iter__(self) -> Iterator[ProducerState]:
         return iter(self.by_id.values())
@@ -375,6 +377,7 @@ class ProducerStates:
     def restore(self, state: ProducerState, now_ms: int | None) -> None:
         """Add a producer from a snapshot, unless it has expired at `now_ms`."""
         if now_ms is not None and self._expired(state, now_ms):
+            self._remember_expired(state)
             return
         self.by_id[state.producer_id] = state
         if state.txn_first_offset != NO_OFFSET:
@@ -397,8 +400,21 @@ class ProducerStates:
                 state = self.by_id.get(producer_id)
                 if state is not None and self._expired(state, now_ms):
                     del self.by_id[producer_id]
+                    self._remember_expired(state)
                     expired += 1
             yield len(seen), expired
+
+    def _remember_expired(self, state: ProducerState) -> None:
+        ends = self._expired_ends
+        ends.pop(state.producer_id, None)
+        if len(ends) >= EXPIRED_REMEMBERED:
+            del ends[next(iter(ends))]
+        ends[state.producer_id] = state.epoch, state.last_sequence
+
+    def follows_expired(self, producer_id: int, epoch: int, sequence: int) -> bool:
+        """Whether the batch with this first sequence is the next one of a producer that has expired here."""
+        end = self._expired_ends.get(producer_id)
+        return end is not None and end[0] == epoch and end[1] != NO_SEQUENCE and sequence == add_sequence(end[1], 1)
 
     def forget_ended_below(self, log_start_offset: int) -> None:
         """The log begins at `log_start_offset` now: ended transactions below it do not limit the last stable offset any more."""
@@ -413,6 +429,7 @@ class ProducerStates:
         self._open.clear()
         self._unreplicated.clear()
         self.verifications.clear()
+        self._expired_ends.clear()
 
 
 def _find(state: ProducerState, header: BatchHeader) -> ProducerBatch | None:
