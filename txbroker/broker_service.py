@@ -120,8 +120,8 @@ class BrokerService:
         """Stop when the standard input ends: the process that has started this one has ended."""
         self._reactor.callWhenRunning(InputEnd, self._reactor, self._end)
 
-    def restart(self, startup: Startup, between: Callable[[], None]) -> Deferred[None]:
-        """Stop the broker, call `between`, and start another one with this configuration; `between` must not fail.
+    def restart(self, startup: Startup, between: Callable[[], Deferred[None] | None]) -> Deferred[None]:
+        """Stop the broker, call `between` and wait for it, and start another one with this configuration; `between` must not fail.
 
         Fires when clients are served again. If the new one cannot start it fails with StartError, and the process ends soon after.
         If the process is to stop it fails with StartInterrupted; if that was before `between`, this is not called.
@@ -130,9 +130,9 @@ class BrokerService:
 
         async def run() -> None:
             await self._broker.stop()
-            if self._ending:  # nothing would stop another broker
-                raise StartInterrupted("the broker is not started again: the process stops")
-            between()
+            self._check_goes_on()
+            await maybeDeferred(between)
+            self._check_goes_on()
             self._startup = startup
             await self._start_broker()
 
@@ -144,6 +144,10 @@ class BrokerService:
         self._starting = Deferred.fromCoroutine(run())
         self._starting.addCallback(lambda _: self._started()).addCallback(done.callback).addErrback(ended)
         return done
+
+    def _check_goes_on(self) -> None:
+        if self._ending:  # nothing would stop another broker
+            raise StartInterrupted("the broker is not started again: the process stops")
 
     def _start(self) -> None:
         StopSignals(lambda: self._reactor.callFromThread(self._end), reload=self._reload).take()

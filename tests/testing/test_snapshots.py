@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer
-from twisted.internet.defer import Deferred, fail
+from twisted.internet.defer import Deferred, fail, maybeDeferred
 from twisted.python.failure import Failure
 
 from tests.support.cache import CHECKOUT
@@ -177,17 +178,35 @@ def test_a_start_that_fails_leaves_the_data(error: Exception, before: bool, tmp_
     (snapshot / "snapshot.json").write_text('{"format": 1, "broker.id": 0}')
     present = []
 
-    def restart(between: Callable[[], None]) -> Deferred[None]:
+    def restart(between: Callable[[], Any]) -> Deferred[None]:
         if not before:
             between()
         present.append((data / "log").read_text())
         return fail(error)
 
     failures: list[Failure] = []
-    Deferred.fromCoroutine(Snapshots(str(data), 0, restart).restore(str(snapshot))).addErrback(failures.append)
+    Deferred.fromCoroutine(Snapshots(str(data), 0, restart, maybeDeferred).restore(str(snapshot))).addErrback(failures.append)
     assert present == ["own" if before else "restored"] and (data / "log").read_text() == "own"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "snapshot"]
     assert failures[0].check(KitError if isinstance(error, StartInterrupted) else RuntimeError)
+
+
+@pytest.mark.parametrize("killed", ["between the two renames", "after them", "after the end"])
+def test_the_next_start_ends_what_a_killed_process_has_begun(killed: str, tmp_path: Path) -> None:
+    """Of a directory for data the names beside it say how far a restore had come."""
+    data = tmp_path / "data"
+    with Kafka(data=data, topics={"topic": 1}) as kafka:
+        kafka.produce("topic", "own")
+        kafka.kill()
+        own, fresh = data.with_name("data.txbroker-replaced"), data.with_name("data.txbroker-restored")
+        if killed == "after the end":
+            shutil.copytree(data, data.with_name("data.txbroker-removed"))
+        else:
+            data.rename(own)
+            (data if killed == "after them" else fresh).mkdir()
+        kafka.start()
+        assert values(kafka, "topic") == [b"own"]
+        assert [path.name for path in tmp_path.iterdir()] == ["data"]
 
 
 RESTARTS_WHILE_IT_STOPS = """

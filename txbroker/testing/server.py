@@ -20,6 +20,7 @@ from functools import partial
 from typing import Any
 
 from twisted.internet.defer import Deferred
+from twisted.internet.threads import deferToThread
 
 from txbroker.broker.environment import Environment
 from txbroker.broker.identity import is_clustered
@@ -37,7 +38,7 @@ from txbroker.testing.moved_clock import MovedClock
 from txbroker.testing.operations import Operations
 from txbroker.testing.process_end import watch_process
 from txbroker.testing.served_broker import Served
-from txbroker.testing.snapshots import Snapshots
+from txbroker.testing.snapshots import Snapshots, recover
 from txbroker.testing.tally import SharedTally
 
 FAILED = 1
@@ -72,7 +73,9 @@ def main() -> int:
         service = BrokerService(startup, ready, refuse=_refuse, on_ready=on_ready, adapt=adapt)
         if not is_clustered(startup.config):
             restart = partial(_restart, service, arguments.override)
-            operations.keep(Snapshots(log_directories(startup.config)[0], startup.config.int("broker.id"), restart))
+            data = log_directories(startup.config)[0]
+            recover(data)
+            operations.keep(Snapshots(data, startup.config.int("broker.id"), restart, deferToThread))
     else:
         service = BrokerService(startup, ready, refuse=_refuse)
     service.startService()
@@ -112,7 +115,7 @@ def _controlled(faults: Faults, clock: MovedClock, environment: Environment) -> 
     return replace(environment, ports=partial(FaultPorts, faults), now_ms=clock.over(environment.now_ms))
 
 
-def _restart(service: BrokerService, overrides: list[str], between: Callable[[], None]) -> Deferred[None]:
+def _restart(service: BrokerService, overrides: list[str], between: Callable[[], Deferred[None] | None]) -> Deferred[None]:
     """Stop and start the broker, at the ports that it has."""
     listeners = ",".join(f"{name}://{host}:{port}" for name, (host, port) in service.bound.items())
     return service.restart(read_startup([], [*overrides, f"listeners={listeners}"]), between)
