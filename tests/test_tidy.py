@@ -63,7 +63,8 @@ ENTRIES = {"txbroker.__main__", "txbroker.log.cleaner.worker", "txbroker.tap", "
            "txbroker.tree_process", "txbroker.platform.linux", "txbroker.platform.portable", "txbroker.platform.windows",
            "txbroker.cluster.tree.memory", "txbroker.cluster.tree.session_guard",
            "txbroker.wire.inline_varints", "txbroker.wire.record_loops_source", "txbroker.testing",
-           "txbroker.testing.pytest_plugin", "txbroker.testing.server", "txbroker.testing.cluster_server", "simulation.histories",
+           "txbroker.testing.pause_guard", "txbroker.testing.pytest_plugin",
+           "txbroker.testing.server", "txbroker.testing.cluster_server", "simulation.histories",
            "simulation.__main__"}  # fmt: skip
 MODULE_LINES_MAX = 600
 # What was to be done, and places of one machine.

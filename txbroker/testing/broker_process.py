@@ -18,6 +18,7 @@ STOP_TIMEOUT_S = 30.0
 LOOK_S = 0.005
 BROKER = "txbroker.testing.server"
 PACKAGE = Path(__file__).parent.parent.parent
+GUARD = Path(__file__).with_name("pause_guard.py")
 _REFUSAL = "txbroker: "
 _TAIL_BYTES = 6000
 
@@ -53,6 +54,7 @@ class BrokerProcess:
         self._stop_with = stop_with
         self._remove = remove
         self._process: subprocess.Popen[bytes] | None = None
+        self._guard: subprocess.Popen[bytes] | None = None  # while it is paused
 
     @property
     def address(self) -> str:
@@ -71,8 +73,14 @@ class BrokerProcess:
         """Whether the process is running."""
         return self._process is not None and self._process.poll() is None
 
+    @property
+    def is_paused(self) -> bool:
+        """Whether it runs, and `pause` has stopped it."""
+        return self._guard is not None and self.running
+
     def start(self, timeout_s: float = START_TIMEOUT_S) -> None:
         """Start the process and wait until it serves clients; KitError with the reason if it does not."""
+        self._end_guard()  # the process before this one may have ended by itself
         ready = self.directory / "ready"
         ready.unlink(missing_ok=True)
         self.control_url = ""  # that of the process before this one
@@ -106,17 +114,37 @@ class BrokerProcess:
                 self._process.wait(STOP_TIMEOUT_S)
             except subprocess.TimeoutExpired:
                 self.kill()
+        self._end_guard()
+
+    def pause(self) -> None:
+        """SIGSTOP; returns when the process has stopped. It goes on, and stops cleanly, if `stop_with` ends meanwhile."""
+        if not hasattr(signal, "SIGSTOP"):
+            raise KitError("this system cannot pause a process: use refuse(), or a rule with hold() or blackhole()")
+        if self._guard is None:
+            command = [sys.executable, "-I", "-S", str(GUARD), str(self._stop_with), str(self.pid)]
+            null = subprocess.DEVNULL
+            self._guard = subprocess.Popen(command, stdin=null, stdout=null, stderr=null, start_new_session=True)
+        os.kill(self.pid, signal.SIGSTOP)
+        os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def resume(self) -> None:
         """Let it go on if it is paused; it handles no other signal meanwhile."""
         if self._process is not None and self.running:
             self._process.send_signal(signal.SIGCONT)
+        self._end_guard()
 
     def kill(self) -> None:
         """SIGKILL, as kill -9 or a crash; what was acknowledged remains in the log directory."""
         if self._process is not None and self.running:
             self._process.kill()
             self._process.wait()
+        self._end_guard()
+
+    def _end_guard(self) -> None:
+        if self._guard is not None:
+            self._guard.kill()
+            self._guard.wait()
+            self._guard = None
 
     def detach(self) -> None:
         """Leave the process to the one that it stops with: this one may end before."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import socket
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -36,9 +35,13 @@ class ClusterBroker:
         self.directory = directory
         self.process = process
         self.port: int = reserved.getsockname()[1]
-        self.is_paused = False
         self.refuses = False
         self._reserved = reserved
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether its process is paused."""
+        return self.process.is_paused
 
     @property
     def state(self) -> str:
@@ -167,13 +170,13 @@ class ClusterBrokers:
         if broker.answers:
             self._before_end(broker, may_hang=may_hang)
         end()
-        broker.is_paused = broker.refuses = False
+        broker.refuses = False
         self.until_known(f"the end of broker {broker.id}")
 
     def _start(self, broker: ClusterBroker) -> None:
         if broker.process.running:
             return
-        broker.is_paused = broker.refuses = False  # it may have ended by itself
+        broker.refuses = False  # it may have ended by itself
         broker.process.start()
         self._after_start(broker)
         self.until_known(f"the start of broker {broker.id}")
@@ -183,15 +186,12 @@ class ClusterBrokers:
         if not broker.is_paused:
             self._before_end(broker, may_hang=False)
             with self._tally.locked():  # or the paused broker might have the lock
-                os.kill(broker.process.pid, signal.SIGSTOP)
-                os.waitid(os.P_PID, broker.process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
-            broker.is_paused = True
+                broker.process.pause()
 
     def _resume(self, broker: ClusterBroker) -> None:
         self._check_runs(broker)
         if broker.is_paused:
-            os.kill(broker.process.pid, signal.SIGCONT)
-            broker.is_paused = False
+            broker.process.resume()
             self._after_start(broker)
             self.until_known(f"the return of broker {broker.id}")
 
