@@ -1,7 +1,11 @@
-"""The error of the test kit."""
+"""The errors of the test kit."""
 
 from __future__ import annotations
 
 
 class KitError(Exception):
     """A broker could not be started, or an argument is invalid. The text is one line that says what to do."""
+
+
+class UnmatchedRule(AssertionError):
+    """A rule of a test never acted, so the test does not show what it is for."""

@@ -208,12 +208,13 @@ class FaultProtocol:
         request = decoded_request(route, frame)
         api = route.name.partition(" ")[0]
         about = traffic.subject(request, self._faults.ids)
-        rule = None if client_id == OWN_CLIENT_ID else self._faults.rules.choose(api, route.api_version, client_id, about)
+        is_answered, rules = route.is_answered(request), self._faults.rules
+        rule = None if client_id == OWN_CLIENT_ID else rules.choose(api, route.api_version, client_id, about, is_answered=is_answered)
         call = self._faults.journal.begin(
             self._faults.now_s(), self._number, api, route.api_version, correlation_id, client_id, about, 0 if rule is None else rule.number
         )
         answer = _Answer(call, route, rule)
-        if route.is_answered(request):
+        if is_answered:
             self._order.append(answer)
         else:
             call.outcome = "none"
@@ -358,6 +359,8 @@ class FaultProtocol:
     def _change(self, answer: _Answer, rule: ActiveRule, parts: list[Part]) -> None:
         """What happens to the answer; `_drain` sends slices, and closes the connection where an answer is lost."""
         action = rule.spec.action
+        if action in ("truncate", "slice") and rule.spec.size >= sum(map(len, parts)):
+            self._missed(answer, rule)
         if action == "duplicate":
             answer.parts = [*parts, *parts]
         elif action in ("error", "throttle", "corrupt", "edit"):

@@ -133,14 +133,14 @@ class RuleSet:
         """Those that are there, the oldest first."""
         return list(self._rules.values())
 
-    def choose(self, api: str, version: int, client_id: str | None, subject: Subject) -> ActiveRule | None:
+    def choose(self, api: str, version: int, client_id: str | None, subject: Subject, *, is_answered: bool = True) -> ActiveRule | None:
         """The rule that acts on this request, if any. Every rule that matches it counts it."""
         matching = [rule for rule in self._rules.values() if rule.matches(self._broker_id, api, version, client_id, subject)]
         matching = [rule for rule in matching if not rule.has_ended]
         if not matching:
             return None
         with self._tally.locked():
-            acting = [rule for rule in matching if rule.counts()]
+            acting = [rule for rule in matching if rule.counts() and (is_answered or not rule.spec.is_about_answers)]
             if acting:
                 acting[0].hit()
         return acting[0] if acting else None

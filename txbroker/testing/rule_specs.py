@@ -12,7 +12,7 @@ from txbroker.names import similar_names
 from txbroker.testing.edited_fields import parse_edits
 from txbroker.testing.error_scopes import SCOPES, scopes_of
 from txbroker.testing.errors import KitError
-from txbroker.testing.traffic import has_field, request_classes
+from txbroker.testing.traffic import has_field, has_partitions, request_classes
 from txbroker.wire.schema import field_types, response_class
 
 ACTIONS = (
@@ -24,6 +24,9 @@ NAME_LENGTH_MAX = 1000
 COUNT_MAX = 1_000_000
 DELAY_S_MAX = 3600.0
 DURATION_S_MAX = 86_400.0
+KINDS = {str: "text", int: "a whole number", float: "a number", bool: "true or false", list: "a list", dict: "an object"}
+# What happens to an answer; a request with acks=0 has none.
+OF_ANSWERS = ("lose_answer", "duplicate", "truncate", "slice", "throttle", "corrupt", "edit")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +67,11 @@ class RuleSpec:
     optional: bool = False
 
     @property
+    def is_about_answers(self) -> bool:
+        """Whether nothing happens to a request that is not answered."""
+        return self.action in OF_ANSWERS or (self.action in ("delay", "hold") and self.of == "answer")
+
+    @property
     def is_scoped(self) -> bool:
         """Whether it names what belongs to one test."""
         return bool(self.topic or self.group or self.client_id or self.transactional_id)
@@ -89,7 +97,7 @@ def parse_rule(given: Any) -> RuleSpec:
             raise KitError(f"a rule has no {name!r}{_suggestion(name, types)}")
         allowed = (int, float) if types[name] is float else (types[name],)
         if not isinstance(value, allowed) or (isinstance(value, bool) and types[name] is not bool):
-            raise KitError(f"{name} of a rule is {value!r}; it must be a {types[name].__name__}")
+            raise KitError(f"{name} of a rule is {value!r}; it must be {KINDS[types[name]]}")
         if isinstance(value, str) and len(value) > NAME_LENGTH_MAX:
             raise KitError(f"{name} of a rule has more than {NAME_LENGTH_MAX} characters")
     spec = RuleSpec(**given)
@@ -101,9 +109,8 @@ def _check(spec: RuleSpec) -> None:
     _one_of("action", spec.action, ACTIONS)
     _one_of("trigger", spec.trigger, TRIGGERS)
     _one_of("of", spec.of, ("request", "answer"))
-    if spec.action == "error" and spec.error not in ErrorCode.__members__:
-        suggestion = _suggestion(spec.error, ErrorCode.__members__)
-        raise KitError(f"there is no error {spec.error!r}{suggestion}; use a name of Kafka's class Errors")
+    if spec.action == "error":
+        _check_error(spec.error)
     if spec.action in ("truncate", "slice") and not (1 if spec.action == "slice" else 0) <= spec.size <= COUNT_MAX:
         raise KitError(f"the size of {spec.action} is {spec.size}; it must be a number of bytes")
     if not (math.isfinite(spec.seconds) and 0 <= spec.seconds <= DELAY_S_MAX):
@@ -127,11 +134,21 @@ def _check(spec: RuleSpec) -> None:
             raise KitError(f"the {name} is {number}; it must be 0 or more, or not given")
     if spec.partition >= 0 and not spec.topic:
         raise KitError(f"a rule for partition {spec.partition} needs a topic")
+    if spec.version >= 0 and not spec.api:
+        raise KitError(f"a rule for version {spec.version} needs the name of a request: each request has versions of its own")
     if spec.at:
         _one_of("scope", spec.at, SCOPES)
         if spec.action != "error":
             raise KitError(f"a rule with the action {spec.action} has no scope: remove at={spec.at!r}, which is for errors")
     _check_api(spec)
+
+
+def _check_error(error: str) -> None:
+    if error == ErrorCode.NONE.name:
+        raise KitError("NONE is the code of an answer without an error: remove the rule, or name another error")
+    if error not in ErrorCode.__members__:
+        suggestion = _suggestion(error, ErrorCode.__members__)
+        raise KitError(f"there is no error {error!r}{suggestion}; use a name of Kafka's class Errors")
 
 
 def _check_api(spec: RuleSpec) -> None:
@@ -159,6 +176,8 @@ def _check_api(spec: RuleSpec) -> None:
     for matcher in ("topic", "group", "transactional_id"):
         if getattr(spec, matcher) and not has_field(known[spec.api], matcher):
             raise KitError(f"a rule for {spec.api} with a {matcher} never matches: the request has none; remove the {matcher}")
+    if spec.partition >= 0 and not any(map(has_partitions, (known[spec.api], response_class(known[spec.api])))):
+        raise KitError(f"a rule for {spec.api} cannot be about a partition: it is about whole topics; remove the partition")
 
 
 def check_broker(broker: int, brokers: Sequence[int]) -> None:
@@ -174,7 +193,8 @@ def known_brokers(brokers: Sequence[int]) -> str:
 
 def _one_of(name: str, value: str, allowed: Iterable[str]) -> None:
     if value not in allowed:
-        raise KitError(f"the {name} of a rule is {value!r}; it must be one of {', '.join(allowed)}")
+        article = f"{name!r}" if name == "of" else f"the {name}"
+        raise KitError(f"{article} of a rule is {value!r}; it must be one of {', '.join(allowed)}")
 
 
 def _suggestion(name: str, known: Iterable[str]) -> str:

@@ -10,8 +10,9 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 from txbroker.errors import ErrorCode
+from txbroker.testing.checked_calls import checked
 from txbroker.testing.control_client import ControlClient
-from txbroker.testing.errors import KitError
+from txbroker.testing.errors import KitError, UnmatchedRule
 from txbroker.testing.rule_specs import RuleSpec
 
 LOOK_S = 0.01
@@ -19,45 +20,49 @@ What = Literal["request", "answer"]
 Scope = Literal["partition", "topic", "request"]
 
 
-class UnmatchedRule(AssertionError):
-    """A rule of a test never acted, so the test does not show what it is for."""
-
-
+@checked
 class When:
     """Which requests a rule is about, and on which of these it acts; the methods that name an action add the rule to the broker.
 
     Without a trigger the rule acts on the first matching request only, as with `once`.
     """
 
-    def __init__(self, spec: RuleSpec, add: Callable[[RuleSpec], Rule], now: Callable[[], datetime]) -> None:
-        """`now`: the date of the broker."""
+    def __init__(self, spec: RuleSpec, rules: Rules, now: Callable[[], datetime], trigger: str = "", after: Rule | None = None) -> None:
+        """`now`: the date of the broker. `trigger`: the method that has set the trigger, if one has."""
         self._spec = spec
-        self._add = add
+        self._rules = rules
         self._now = now
+        self._trigger = trigger
+        self._after = after
 
     def once(self) -> When:
         """Act on the first matching request."""
-        return self.times(1)
+        return self._on("once", trigger="times", count=1)
 
     def times(self, count: int) -> When:
         """Act on the first `count` matching requests."""
-        return self._with(trigger="times", count=count)
+        return self._on("times", trigger="times", count=count)
 
     def on_call(self, number: int) -> When:
         """Act on the matching request with this number, from 1 on."""
-        return self._with(trigger="on_call", count=number)
+        return self._on("on_call", trigger="on_call", count=number)
 
     def always(self) -> When:
         """Act on all matching requests."""
-        return self._with(trigger="always")
+        return self._on("always", trigger="always")
 
     def with_probability(self, probability: float, seed: int = 0) -> When:
         """Act on a matching request with this probability. The same seed chooses the same ones of the same requests."""
-        return self._with(trigger="probability", probability=float(probability), seed=seed)
+        return self._on("with_probability", trigger="probability", probability=float(probability), seed=seed)
 
     def after(self, other: Rule) -> When:
-        """Match only requests after the first one on which the other rule has acted."""
-        return self._with(after=other.number)
+        """Match only requests after the first one on which the other rule has acted. It is a rule of the same broker."""
+        if self._after is not None:
+            raise KitError(f"after() is called twice: remove one of them, or add after() to the rule {self._after}")
+        self._rules.check_same_broker(other)
+        found = self._with(after=other.number)
+        found._after = other
+        return found
 
     def for_seconds(self, seconds: float) -> When:
         """Match only requests within so many seconds from the time at which the rule is added, as the clients' clocks run."""
@@ -146,18 +151,28 @@ class When:
         """
         return self._act("edit", edit=dict(changes))
 
+    def _on(self, method: str, **trigger: object) -> When:
+        if self._trigger:
+            raise KitError(f"{method}() is called after {self._trigger}(): a rule has one of them; add another rule for the other requests")
+        found = self._with(**trigger)
+        found._trigger = method
+        return found
+
     def _with(self, **changes: object) -> When:
-        return When(replace(self._spec, **changes), self._add, self._now)  # type: ignore[arg-type]  # the methods above have the types
+        spec = replace(self._spec, **changes)  # type: ignore[arg-type]  # the methods above have the types
+        return When(spec, self._rules, self._now, self._trigger, self._after)
 
     def _act(self, action: str, **details: object) -> Rule:
-        return self._add(replace(self._spec, action=action, **details))  # type: ignore[arg-type]
+        return self._rules.add(replace(self._spec, action=action, **details))  # type: ignore[arg-type]
 
 
+@checked
 class Rule:
     """A rule of a broker. In a with statement it is removed at the end, and UnmatchedRule is raised if it has never acted."""
 
     def __init__(self, control: ControlClient, spec: RuleSpec, number: int, removed: Callable[[Rule], None]) -> None:
         self.number = number
+        self.control_url = control.url  # of the process that has the rule
         self._control = control
         self._spec = spec
         self._removed = removed
@@ -221,10 +236,15 @@ class Rules:
         rule = self._own[number] = Rule(self._control, spec, number, self._forget)
         return rule
 
-    @property
-    def present(self) -> bool:
-        """Whether one of them is not removed yet."""
-        return bool(self._own)
+    def check_same_broker(self, rule: Rule) -> None:
+        """KitError if the rule is not one of this broker."""
+        if rule.control_url != self._control.url:
+            problem = f"the rule {rule} is of another one, or of the time before its last start"
+            raise KitError(f"after() needs a rule of the same broker: {problem}")
+
+    def forget(self) -> None:
+        """The broker has ended, and its rules with it."""
+        self._own.clear()
 
     def end(self, *, check: bool) -> None:
         """Remove all of them; with `check` UnmatchedRule if one of them has never acted."""

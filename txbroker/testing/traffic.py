@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 from txbroker.errors import error_name
 from txbroker.wire.schema import Request, Response, Struct, field_types
@@ -131,6 +131,18 @@ def _codes(message: Struct) -> Iterator[int]:
 def request_classes() -> dict[str, type[Request]]:
     """The requests that this process knows, by their names in Kafka's protocol guide."""
     return {cls.__name__.removesuffix("Request"): cls for cls in Request.__subclasses__()}
+
+
+def has_partitions(message: type[Struct]) -> bool:
+    """Whether a request or response names partitions of its topics."""
+    return any(_names_partitions(hint) for name, hint in field_types(message).items() if name in (*_TOPIC_LISTS, "responses"))
+
+
+def _names_partitions(hint: Any) -> bool:
+    """Whether a struct within this annotation has a list of partitions."""
+    if isinstance(hint, type) and issubclass(hint, Struct):
+        return not hint.__fields__.keys().isdisjoint(_PARTITION_LISTS)
+    return any(_names_partitions(each) for each in get_args(hint))
 
 
 def has_field(request: type[Request], matcher: str) -> bool:
