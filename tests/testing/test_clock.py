@@ -283,7 +283,7 @@ def still() -> Iterator[Kafka]:
 
 
 @pytest.mark.parametrize(("named", "problem"), [
-    ({}, "name what expires: a group or a member or both, or a transaction, or a session"),
+    ({}, "name what expires: a topic, or a group or a member or both, or a transaction, or a session"),
     ({"group": "g", "transaction": "t"}, "name what expires: "),
     ({"group": "absent"}, "there is no group absent; the groups are none"),
     ({"member": "absent"}, "no group has a member absent; the members are none"),
@@ -299,7 +299,7 @@ def test_names_that_do_not_exist(still: Kafka, named: dict[str, str], problem: s
 def test_moves_that_a_clock_cannot_make(still: Kafka) -> None:
     with pytest.raises(KitError, match=r"advance\(\) is called with -1 day.*: a clock cannot go back; start another broker instead"):
         still.advance(-DAY)
-    with pytest.raises(KitError, match=r"at\(\) takes a timedelta, such as timedelta\(days=8\), not 8"), still.at(8):  # type: ignore[arg-type]
+    with pytest.raises(KitError, match=r"at\(\): by is 8; it must be a timedelta, such as timedelta"), still.at(8):  # type: ignore[arg-type]
         pass
     with pytest.raises(KitError, match="the clock would be 400000 days ahead; at most 365000 are possible"):
         still.advance(timedelta(days=400_000))
@@ -348,7 +348,13 @@ def test_the_clock_over_http(kafka: Kafka) -> None:
     ("/v1/advance", [1], "the body must be a JSON object"),
     ("/v1/at/end", {"seconds": 1}, "the body has seconds; it may have nothing"),
     ("/v1/expire", {"group": 1}, "group is 1; it must be text"),
-    ("/v1/expire", {"topic": "t"}, "the body has topic; it may have group, member, transaction, session"),
+    ("/v1/expire", {"topics": "t"}, "the body has topics; it may have topic, group, member, transaction, session"),
+    ("/v1/expire", {"topic": "t"}, "there is no topic t"),
+    ("/v1/expire", {"topic": "t", "group": "g"}, "name what expires: a topic, or a group"),
+    ("/v1/compact", {"topic": "t"}, "there is no topic t"),
+    ("/v1/compact", {"topic": "__consumer_offsets", "partition": 0}, "the body has partition; it may have topic"),
+    ("/v1/trim", {"topic": "t", "partition": 0, "before": -2}, "before is -2; it must be a number from 0"),
+    ("/v1/trim", {"topic": "__consumer_offsets", "partition": 0}, "has the state of groups or transactions"),
 ])  # fmt: skip
 def test_bodies_that_are_refused(still: Kafka, path: str, body: object, problem: str) -> None:
     status, error = post(still, path, body)

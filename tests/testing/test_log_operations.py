@@ -14,6 +14,7 @@ from kafka import KafkaConsumer
 from tests.support.waiting import PATIENCE_S, until
 from txbroker.client.blocking_connection import connect_to_any
 from txbroker.testing import Kafka, KitError, Namespace, Record
+from txbroker.wire.entries import Scan
 from txbroker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 pytestmark = pytest.mark.process
@@ -66,6 +67,13 @@ def metadata(kafka: Kafka, topic: str) -> tuple[bytes, int]:
     return found.topic_id, found.partitions[0].leader_epoch
 
 
+def batch_sizes(kafka: Kafka, topic: str) -> list[int]:
+    """Of the batches of partition 0."""
+    assert kafka.log_path is not None
+    data = (Path(kafka.log_path).parent / "data" / f"{topic}-0" / "0".zfill(20)).with_suffix(".log").read_bytes()
+    return [header.size for _, header in Scan(data)]
+
+
 def test_a_rolled_segment_is_closed(kafka: Kafka, names: Namespace) -> None:
     topic = names.topic(cleanup_policy="compact")
     kafka.roll(topic)
@@ -91,6 +99,8 @@ def test_a_topic_is_filled(kafka: Kafka, names: Namespace) -> None:
     consumer = KafkaConsumer(topic, **kafka.client_config("kafka-python", names.group()), **patient)
     assert len([next(consumer) for _ in range(20_001)]) == 20_001
     consumer.close()
+    sizes = batch_sizes(kafka, topic)
+    assert max(sizes) <= 16_384 and min(sizes[1:-1]) > 8_000, "as producers make them"
     kafka.fill(large, 10, size=2000)
     kafka.fill(large, 0)
     assert [(each.offset, each.value and each.value[:2]) for each in kafka.records(large)] == [(n, b"%d." % n) for n in range(10)]
@@ -192,12 +202,12 @@ def test_a_recreated_topic_has_its_configuration_and_the_first_leader_epoch(kafk
     (lambda kafka: kafka.roll(""), "the body has no topic"),
     (lambda kafka: kafka.fill("absent", 1), "there is no topic absent"),
     (lambda kafka: kafka.fill("absent", -1), "count is -1; it must be a number from 0 to 10000000"),
-    (lambda kafka: kafka.fill("absent", 1.5), "count is 1.5; it must be a number"),
+    (lambda kafka: kafka.fill("absent", 1.5), r"fill\(\): count is 1.5; it must be a whole number"),
     (lambda kafka: kafka.fill("absent", 1, size=1_000_001), "size is 1000001; it must be a number from 0 to 1000000"),
     (lambda kafka: kafka.truncate("absent", 0, 0), "there is no topic absent"),
     (lambda kafka: kafka.truncate("__consumer_offsets", 0, 0), "__consumer_offsets has the state of groups or transactions"),
     (lambda kafka: kafka.truncate("absent", -1, 0), "partition is -1; it must be a number"),
-    (lambda kafka: kafka.truncate("absent", 0, True), "to is True; it must be a number"),
+    (lambda kafka: kafka.truncate("absent", 0, True), r"truncate\(\): to is True; it must be a whole number"),
     (lambda kafka: kafka.recreate_topic("absent"), "there is no topic absent"),
     (lambda kafka: kafka.recreate_topic("__transaction_state"), "__transaction_state has the state of groups or transactions"),
 ])  # fmt: skip

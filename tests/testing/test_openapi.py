@@ -41,6 +41,8 @@ TRIED: Mapping[str, Mapping[str, Any]] = {
     "refuse": {"path": {"broker": "0"}},
     "accept": {"path": {"broker": "0"}},
     "roll": {"body": {"topic": "orders"}},
+    "compact": {"body": {"topic": "state"}},
+    "trim": {"body": {"topic": "orders", "partition": 0, "before": 0}},
     "fill": {"body": {"topic": "orders", "count": 10}},
     "truncate": {"body": {"topic": "orders", "partition": 0, "to": 0}},
     "recreate": {"body": {"topic": "orders"}},
@@ -52,6 +54,7 @@ TRIED: Mapping[str, Mapping[str, Any]] = {
 @pytest.fixture(scope="module")
 def kafka() -> Iterator[Kafka]:
     with Kafka(topics={"orders": 1}) as running:
+        running.create_topic("state", cleanup_policy="compact")
         yield running
 
 
@@ -141,7 +144,7 @@ def test_nothing_else_is_served(kafka: Kafka) -> None:
 @pytest.mark.process
 @pytest.mark.parametrize("wrong", [
     {**RULE, "atcion": "hold"}, {**RULE, "count": "2"}, {**RULE, "count": 0}, {**RULE, "action": "explode"},
-    {**RULE, "error": "NOT_LEADER"},
+    {**RULE, "error": "NOT_LEADER"}, {**RULE, "error": "NONE"},
     {**RULE, "trigger": "never"}, {**RULE, "probability": 2}, {"api": "Produce"}, [], {**RULE, "of": "both"}, {**RULE, "optional": 1},
 ])  # fmt: skip
 def test_the_description_refuses_what_the_port_refuses(kafka: Kafka, wrong: Any) -> None:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from txbroker.testing.checked_calls import checked
 from txbroker.testing.control_client import ControlClient
 from txbroker.testing.errors import KitError
 
 TIMEOUT_S = 300.0  # a move of the clock over much data takes its time
 
 
+@checked
 class BrokerControl:
     """A part of `Kafka`. Methods raise KitError."""
 
@@ -35,26 +37,23 @@ class BrokerControl:
 
         The clock stays ahead, also over `kill` and `start`, and never goes back.
         """
-        self._move("/advance", by, "advance")
+        self._check_move(by, "advance")
+        self._move("/advance", by)
 
-    @contextmanager
-    def at(self, by: timedelta) -> Iterator[None]:
+    def at(self, by: timedelta) -> AbstractContextManager[None]:
         """The broker's wall clock is ahead within a with statement: as `advance`, but at the end it is what it was.
 
         What has happened remains; what clients write afterwards has the date of the broker again.
         """
-        self._move("/at", by, "at")
-        try:
-            yield
-        finally:
-            self._post("/at/end")
+        self._check_move(by, "at")
+        return _Scope(lambda: self._move("/at", by), lambda: self._post("/at/end"))
 
     def roll(self, topic: str) -> None:
         """Close the active segment of each partition, as when it is full: what is in it can be compacted, and deleted by retention."""
         self._post("/roll", {"topic": topic})
 
     def fill(self, topic: str, count: int, *, size: int = 100) -> None:
-        """Append so many records fast: in few batches, spread over the partitions.
+        """Append so many records fast, spread over the partitions, in batches of 16 KiB: the batch.size that producers have by default.
 
         The key of a record is its number, from 0 on; its value has `size` bytes and begins with the number.
         """
@@ -96,12 +95,12 @@ class BrokerControl:
             problem = f"the processes of this test run share the broker, and {effect}"
             raise KitError(f"{problem}: take a broker of txbroker_factory, or specify --txbroker-per-worker")
 
-    def _move(self, path: str, by: timedelta, method: str) -> None:
+    def _check_move(self, by: timedelta, method: str) -> None:
         self._refuse_shared("its clock would move for the tests of all")
-        if not isinstance(by, timedelta):
-            raise KitError(f"{method}() takes a timedelta, such as timedelta(days=8), not {by!r}")
         if by < timedelta(0):
             raise KitError(f"{method}() is called with {by}: a clock cannot go back; start another broker instead")
+
+    def _move(self, path: str, by: timedelta) -> None:
         self._post(path, {"seconds": by.total_seconds()})
 
     def _expire(self, **names: str) -> None:
@@ -109,3 +108,18 @@ class BrokerControl:
 
     def _post(self, path: str, body: object = None) -> Any:
         return self._control.post(path, body, TIMEOUT_S)
+
+
+@checked
+class _Scope(AbstractContextManager[None]):
+    """The clock is ahead within a with statement."""
+
+    def __init__(self, begin: Callable[[], object], end: Callable[[], object]) -> None:
+        self._begin = begin
+        self._end = end
+
+    def __enter__(self) -> None:
+        self._begin()
+
+    def __exit__(self, *_: object) -> None:
+        self._end()

@@ -15,6 +15,7 @@ _SECONDS = object_of(seconds={"type": "number", "minimum": 0, "description": "by
 _NAMES: Schema = {
     "type": "object",
     "properties": {
+        "topic": {**TEXT, "description": "a topic, of which the records are deleted that retention allows to delete"},
         "group": {**TEXT, "description": "a group, of which all members are evicted, or the named one"},
         "member": {**TEXT, "description": "a member id, group.instance.id or client id, in the group or in all of them"},
         "transaction": {**TEXT, "description": "a transactional id, whose open transaction is aborted"},
@@ -33,6 +34,13 @@ def _number(description: str) -> Schema:
 _FILLED = object_of(**_TOPIC, count=_number("how many"), size={**_number("bytes of each value"), "default": 100})
 
 
+_TRIMMED = object_of(
+    **_TOPIC,
+    partition=_number("its number"),
+    before={"type": "integer", "minimum": -1, "default": -1, "description": "the offset; -1 for the end"},
+)
+
+
 def _run(path: str) -> Callable[[Operations, Asked], object]:
     return lambda operations, asked: operations.run(path, asked.body)
 
@@ -48,9 +56,15 @@ BROKER_OPERATIONS = (
     _operation("POST", "/at/end", "endAt", "Return to the time before /at. What has happened remains.", _CLOCK),
     _operation("POST", "/roll", "roll", "Close the active segment of each partition of a topic.", EMPTY, object_of(**_TOPIC)),
     _operation(
-        "POST", "/fill", "fill", "Append records in few batches, spread over the partitions; the end of each partition.",
+        "POST", "/fill", "fill", "Append records, spread over the partitions; the end of each partition.",
         object_of(ends={"type": "object", "additionalProperties": COUNT}),
         {**_FILLED, "required": ["topic", "count"]},
+    ),
+    _operation("POST", "/compact", "compact", "Compact a topic; answered when it is done.", EMPTY, object_of(**_TOPIC)),
+    _operation(
+        "POST", "/trim", "trim", "Delete the records of a partition before an offset.",
+        object_of(start=_number("the first offset that is left")),
+        {**_TRIMMED, "required": ["topic", "partition"]},
     ),
     _operation(
         "POST", "/truncate", "truncate", "Remove the records from an offset on, as after an unclean leader election.",
@@ -66,5 +80,5 @@ BROKER_OPERATIONS = (
         "POST", "/restore", "restore", "Replace the data by that of a snapshot; connections of clients are closed.", EMPTY,
         object_of(**{"from": {**TEXT, "description": "the absolute path of a snapshot"}}),
     ),
-    _operation("POST", "/expire", "expire", "End members of groups, or a transaction, as by their timeouts.", _EXPIRED, _NAMES),
+    _operation("POST", "/expire", "expire", "Expire records of a topic, members of groups, or a transaction, now.", _EXPIRED, _NAMES),
 )  # fmt: skip

@@ -19,7 +19,7 @@ from txbroker.testing.cluster_brokers import BeforeEnd, ClusterBroker, ClusterBr
 from txbroker.testing.cluster_moves import ClusterMoves
 from txbroker.testing.cluster_routes import CLUSTER_OPERATIONS, FORWARDED_OPERATIONS
 from txbroker.testing.control_client import TIMEOUT_S
-from txbroker.testing.control_forms import Asked, find
+from txbroker.testing.control_forms import Body, find
 from txbroker.testing.control_routes import PAGE_MAX
 from txbroker.testing.control_server import Problem
 from txbroker.testing.errors import KitError
@@ -68,13 +68,14 @@ class ClusterControl:
         self._ended: dict[int, dict[int, Entry]] = {}  # entries of brokers that do not answer any more
         self._lock = threading.RLock()
 
-    def handle(self, method: str, path: list[str], query: dict[str, list[str]], body: Any) -> object:
-        """A Deferred of the answer; Problem."""
-        asked = {name: values[0] for name, values in query.items()}
+    def handle(self, method: str, path: list[str], query: dict[str, list[str]], body: Body) -> object:
+        """A Deferred of the answer; Problem, KitError."""
         if found := find(CLUSTER_OPERATIONS, method, path):
-            return self._in_thread(found[0].run, self, Asked(found[1], asked, body))
-        if find(FORWARDED_OPERATIONS, method, path):
-            return self._in_thread(self._forwarded, method, "/".join(["", *path]), body)
+            operation, variables = found
+            return self._in_thread(operation.run, self, operation.asked(variables, query, body))
+        if found := find(FORWARDED_OPERATIONS, method, path):
+            operation, variables = found
+            return self._in_thread(self._forwarded, method, operation.path, operation.asked(variables, query, body).body)
         raise Problem(http.NOT_FOUND, f"there is no {method} {'/'.join([ROOT, *path])}; GET {ROOT}/openapi.json has what there is")
 
     def act(self, broker: int, action: str) -> object:
@@ -223,6 +224,8 @@ class ClusterControl:
         """
         if path == "/expire" and isinstance(body, dict) and list(body) == ["session"]:
             return self._expire_named(body["session"])
+        if path == "/trim":
+            return self._leader(body).control.post(path, body)
         answers, problems = {}, []
 
         def ask(broker: ClusterBroker) -> None:
@@ -244,6 +247,13 @@ class ClusterControl:
             ends = {number: end for answer in answers.values() for number, end in answer["ends"].items()}
             return {"ends": {number: ends[number] for number in sorted(ends, key=int)}}
         return answers[min(answers)]
+
+    def _leader(self, body: Any) -> ClusterBroker:
+        """Of the partition that a body names. A body without one goes to any broker, which refuses it."""
+        topic, partition = (body.get("topic"), body.get("partition")) if isinstance(body, dict) else (None, None)
+        if not isinstance(topic, str) or not isinstance(partition, int):
+            return self.brokers.get(min(self.brokers.view.running()))
+        return self.brokers.get(self.brokers.view.existing(topic, partition).leader_id)
 
     def _expire_named(self, session: Any) -> object:
         if not (isinstance(session, str) and session.isascii() and session.isdecimal()):

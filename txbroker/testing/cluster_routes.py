@@ -13,6 +13,7 @@ from txbroker.testing.control_forms import COUNT, EMPTY, TEXT, Asked, Operation,
 from txbroker.testing.control_routes import ENTRY, NEW_RULE, OPERATIONS, RULE_STATE, as_number
 from txbroker.testing.errors import KitError
 from txbroker.testing.openapi import openapi_document
+from txbroker.testing.rule_specs import KINDS
 
 _BROKER = object_of(
     id=COUNT,
@@ -103,7 +104,7 @@ def _fields(body: Any, **types: type) -> list[Any]:
         raise KitError(f"the body must be a JSON object with {', '.join(types)}")
     for name, type_ in types.items():
         if not isinstance(body[name], type_) or isinstance(body[name], bool):
-            raise KitError(f"{name} is {body[name]!r}; it must be a {type_.__name__}")
+            raise KitError(f"{name} is {body[name]!r}; it must be {KINDS[type_]}")
     return [body[name] for name in types]
 
 

@@ -13,10 +13,18 @@ TIMEOUT_S = 90.0  # a move in a cluster may take a while
 
 
 class ControlClient:
-    """`url`: as http://127.0.0.1:PORT; None for a broker without control, of which every method raises KitError."""
+    """`url`: as http://127.0.0.1:PORT; None for a broker without control, of which every method raises KitError with `why_none`."""
 
-    def __init__(self, url: str | None) -> None:
+    def __init__(self, url: str | None, why_none: str = "") -> None:
         self.url = url
+        self._why_none = why_none
+
+    @property
+    def required_url(self) -> str:
+        """The URL; KitError if there is none."""
+        if self.url is None:
+            raise KitError(self._why_none)
+        return self.url
 
     def get(self, path: str, timeout_s: float = TIMEOUT_S) -> Any:
         """The answer to GET; KitError with the error of the port."""
@@ -35,9 +43,7 @@ class ControlClient:
         return self._request("DELETE", path)
 
     def _request(self, method: str, path: str, body: object = None, timeout_s: float = TIMEOUT_S) -> Any:
-        if self.url is None:
-            raise KitError("this broker has no control: rules, the journal and the clock need a broker that the test kit has started")
-        connection = http.client.HTTPConnection(urlsplit(self.url).netloc, timeout=timeout_s)
+        connection = http.client.HTTPConnection(urlsplit(self.required_url).netloc, timeout=timeout_s)
         try:
             content = None if body is None else json.dumps(body)
             headers = {"Content-Type": "application/json", "Connection": "close"} if content else {"Connection": "close"}

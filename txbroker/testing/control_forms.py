@@ -8,9 +8,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 
+from txbroker.testing.errors import KitError
 from txbroker.testing.faults import Faults
 
 Schema = Mapping[str, Any]
+Body = Callable[[bool], Any]  # the decoded body of a request; with True it must not be empty
 
 TEXT: Schema = {"type": "string"}
 COUNT: Schema = {"type": "integer", "minimum": 0}
@@ -20,7 +22,7 @@ _VARIABLE = re.compile(r"\{(\w+)\}")
 
 
 class Asked(NamedTuple):
-    """A request. `path` and `query`: their values by name, as text. `body`: decoded JSON, None unless it is a POST."""
+    """A request. `path` and `query`: their values by name, as text. `body`: decoded JSON, None unless it is a POST or PUT."""
 
     path: Mapping[str, str]
     query: Mapping[str, str]
@@ -49,6 +51,20 @@ class Operation:
     def variables(self) -> list[str]:
         """The names in its path."""
         return _VARIABLE.findall(self.path)
+
+    @property
+    def needs_body(self) -> bool:
+        """Whether its body must have something in it."""
+        return bool((self.body or {}).get("required"))
+
+    def asked(self, path: Mapping[str, str], query: Mapping[str, Sequence[str]], body: Body) -> Asked:
+        """A request for this operation; KitError for an unknown parameter, and what `body` raises."""
+        unknown = sorted(query.keys() - self.query.keys())
+        if unknown:
+            problem = f"{self.method} {self.path} has no parameter {', '.join(unknown)} in its query"
+            raise KitError(f"{problem}; it may have {', '.join(self.query) or 'none'}")
+        content = body(self.needs_body) if self.method in ("POST", "PUT") else None
+        return Asked(path, {name: values[0] for name, values in query.items()}, content)
 
 
 def find(operations: Iterable[Operation], method: str, path: Sequence[str]) -> tuple[Operation, dict[str, str]] | None:

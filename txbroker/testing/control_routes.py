@@ -17,6 +17,7 @@ from txbroker.testing.rule_specs import ACTIONS, TRIGGERS, RuleSpec, check_broke
 
 PAGE_MAX = 2000
 
+_ERRORS = [name for name in ErrorCode.__members__ if name != "NONE"]
 _RULE = object_like(RuleSpec, {
     "api": {"description": "the name of the request in Kafka's protocol guide; empty for all requests"},
     "topic": {"description": "only requests about this topic"},
@@ -34,7 +35,7 @@ _RULE = object_like(RuleSpec, {
     "for_seconds": {"minimum": 0, "description": "how long the rule matches requests; 0 for as long as it is there"},
     "until_ms": {"description": "the date of the broker's clock at which that ends, in milliseconds since 1970; -1 for none"},
     "action": {"enum": list(ACTIONS), "description": "what happens; it must be given"},
-    "error": {"enum": ["", *ErrorCode.__members__], "description": "of the action error: a name of Kafka's class Errors"},
+    "error": {"enum": ["", *_ERRORS], "description": "of the action error: a name of Kafka's class Errors"},
     "at": {
         "enum": ["", *SCOPES], "description": "of the action error: the scope of the error code; empty for the smallest one of the answer",
     },

@@ -1,7 +1,8 @@
 """The control port of a broker for tests: JSON over HTTP, on 127.0.0.1 only. `control_routes.py` has what it serves.
 
-A body is a JSON object with the content type application/json. An error is {"error": "one line"} with a status of HTTP. The Host header
-must name this port: a page in a browser cannot use it.
+A body is a JSON object with the content type application/json; it may be left out if nothing in it is required. An error is
+{"error": "one line"} with a status of HTTP. The Host header must name this port, and there must be no Origin header: a page in a browser
+cannot use it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from twisted.python.failure import Failure
 from twisted.web import http
 
 from txbroker.client.client_errors import ClientError
-from txbroker.testing.control_forms import Asked, find
+from txbroker.testing.control_forms import Body, find
 from txbroker.testing.control_routes import OPERATIONS
 from txbroker.testing.errors import KitError
 from txbroker.testing.faults import Faults
@@ -45,13 +46,13 @@ class Control:
     def __init__(self, faults: Faults, operations: Operations) -> None:
         self._parts: Mapping[type, object] = {Faults: faults, Operations: operations}
 
-    def handle(self, method: str, path: list[str], query: dict[str, list[str]], body: Any) -> object:
+    def handle(self, method: str, path: list[str], query: dict[str, list[str]], body: Body) -> object:
         """The answer to a request, or a Deferred of it; Problem, KitError."""
         found = find(OPERATIONS, method, path)
         if found is None:
             raise Problem(http.NOT_FOUND, f"there is no {method} {'/'.join([ROOT, *path])}; GET {ROOT}/openapi.json has what there is")
         operation, variables = found
-        return operation.run(self._parts[operation.part], Asked(variables, {name: values[0] for name, values in query.items()}, body))
+        return operation.run(self._parts[operation.part], operation.asked(variables, query, body))
 
 
 class ControlRequest(http.Request):
@@ -104,16 +105,21 @@ class ControlRequest(http.Request):
         port = self.getHost().port
         if self.getHeader(b"host") not in (f"127.0.0.1:{port}".encode(), f"localhost:{port}".encode()):
             raise Problem(http.FORBIDDEN, f"the Host header must be 127.0.0.1:{port}")
+        if self.getHeader(b"origin") is not None:
+            raise Problem(http.FORBIDDEN, "a page in a browser cannot use this port: send no Origin header")
         path, _, query = self.uri.decode("latin-1").partition("?")
         version, *rest = path.strip("/").split("/")
         if f"/{version}" != ROOT:
             raise Problem(http.NOT_FOUND, f"the paths of this port begin with {ROOT}")
-        method = self.method.decode("latin-1")
         control: Handles = factory.control
-        return control.handle(method, rest, parse_qs(query), self._body() if method in ("POST", "PUT") else None)
+        return control.handle(self.method.decode("latin-1"), rest, parse_qs(query, keep_blank_values=True), self._body)
 
-    def _body(self) -> object:
+    def _body(self, is_needed: bool) -> object:
         content = b"" if self.content is None else self.content.read()
+        if not content:
+            if is_needed:
+                raise Problem(http.BAD_REQUEST, f"the body is empty; GET {ROOT}/openapi.json has what it must have")
+            return {}
         if (self.getHeader(b"content-type") or b"").partition(b";")[0].strip().lower() != _JSON:
             raise Problem(http.UNSUPPORTED_MEDIA_TYPE, "the content type must be application/json")
         try:
@@ -129,7 +135,7 @@ class _Channel(http.HTTPChannel):
 class Handles(Protocol):
     """What a control port does with requests."""
 
-    def handle(self, method: str, path: list[str], query: dict[str, list[str]], body: Any) -> object:
+    def handle(self, method: str, path: list[str], query: dict[str, list[str]], body: Body) -> object:
         """See `Control`."""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 
 from txbroker.broker.components import Components
@@ -20,8 +21,10 @@ from txbroker.testing.moved_clock import MovedClock
 from txbroker.wire.records import Record, build
 
 FILL_MAX = 10_000_000
-BATCH_RECORDS_MAX = 10_000
-OVERHEAD_BYTES = 100  # of a batch; and above that of a record with the key of a number
+BATCH_BYTES = 16_384  # the default of producers' batch.size
+BATCH_OVERHEAD_BYTES = 61
+RECORD_OVERHEAD_BYTES = 24  # at most, with the key of a number
+TURN_S = 0.01  # for other work of the broker
 LOOK_S = 0.001
 PATIENCE_S = 20.0
 
@@ -46,8 +49,40 @@ class LogOperations:
                     partition.storage_failed(error)
                 raise KitError(f"{partition.topic_partition} was not rolled: {error}") from None
 
+    async def compact(self, topic: str) -> None:
+        """Close the active segments of the partitions that this broker leads, and compact these."""
+        maintenance = self._components.logs.on_demand
+        await self._maintain(topic, "compacted", lambda partition: maintenance.clean_now(partition, roll=True))
+
+    async def expire(self, topic: str) -> None:
+        """Delete what retention allows to delete from the partitions that this broker leads."""
+        await self._maintain(topic, "expired", self._components.logs.on_demand.expire_now)
+
+    async def _maintain(self, topic: str, what: str, begin: Callable[[TopicPartition], Deferred[None]]) -> None:
+        await self._until_known(topic)
+        led = [each.topic_partition for each in self._partitions(topic) if each.is_leader]
+        for topic_partition in led:
+            try:
+                await begin(topic_partition)
+            except BrokerError as error:
+                raise KitError(f"{topic_partition} was not {what}: {error}") from None
+
+    async def trim(self, topic: str, number: int, before: int) -> int:
+        """Delete the records of a partition before an offset, -1 for its end, in all replicas; the first offset that is left."""
+        self._refuse_internal(topic)
+        await self._until_known(topic)
+        partition = next((each for each in self._partitions(topic) if each.topic_partition.partition == number and each.is_leader), None)
+        if partition is None:
+            raise KitError(f"this broker does not lead partition {number} of {topic}")
+        try:
+            start = partition.delete_records(before)
+        except BrokerError as error:
+            raise KitError(f"{partition.topic_partition} was not trimmed: {error}") from None
+        await self._until(lambda: partition.low_watermark >= start, f"{partition.topic_partition} is not trimmed in all replicas")
+        return partition.low_watermark
+
     async def fill(self, topic: str, count: int, size: int) -> dict[int, int]:
-        """Append records in as few batches as possible, spread over the partitions; the end of each partition that this broker leads.
+        """Append records in batches of BATCH_BYTES, spread over the partitions; the end of each partition that this broker leads.
 
         The key of a record is its number, as text; its value, of `size` bytes, begins with the number. The other brokers of a cluster
         append what belongs into their partitions.
@@ -65,8 +100,9 @@ class LogOperations:
         return {number: partition.log.log_end_offset for number, partition in led.items()}
 
     async def _append(self, partition: Partition, numbers: range, size: int) -> None:
-        limit = min(partition.log.config.max_message_bytes, partition.log.config.segment_bytes)
-        length = min(max((limit - OVERHEAD_BYTES) // (size + OVERHEAD_BYTES), 1), BATCH_RECORDS_MAX)
+        limit = min(BATCH_BYTES, partition.log.config.max_message_bytes, partition.log.config.segment_bytes)
+        length = max((limit - BATCH_OVERHEAD_BYTES) // (size + RECORD_OVERHEAD_BYTES), 1)
+        pause_s = self._reactor.seconds() + TURN_S
         for start in range(0, len(numbers), length):
             date = self._clock.now_ms()
             some = numbers[start : start + length]
@@ -75,7 +111,9 @@ class LogOperations:
                 partition.append(memoryview(bytearray(build(records, base_offset=0))), date, all_in_sync=True, origin=Origin.CLIENT)
             except BrokerError as error:
                 raise KitError(f"{partition.topic_partition} was not filled: {error}") from None
-            await deferLater(self._reactor, LOOK_S)
+            if self._reactor.seconds() > pause_s:
+                await deferLater(self._reactor, LOOK_S)
+                pause_s = self._reactor.seconds() + TURN_S
         end = partition.log.log_end_offset
         await self._until(lambda: partition.high_watermark >= end, f"the records of {partition.topic_partition} are not in all replicas")
 

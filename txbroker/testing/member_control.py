@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from txbroker.testing.control_forms import Body
 from txbroker.testing.control_routes import as_number
 from txbroker.testing.control_server import Control
 from txbroker.testing.errors import KitError
@@ -21,15 +22,15 @@ class MemberControl(Control):
         super().__init__(served.faults, operations)
         self._served = served
 
-    def handle(self, method: str, path: list[str], query: dict[str, list[str]], body: Any) -> object:
+    def handle(self, method: str, path: list[str], query: dict[str, list[str]], body: Body) -> object:
         """See `Control`."""
         faults = self._served.faults
         if faults.is_alone:
             _refuse_alone(method, path)
         elif method == "PUT" and path[:1] == ["rules"] and len(path) == 2:  # a rule with the number that it has in the cluster
-            return faults.add(body, as_number(path[1])).state()
+            return faults.add(body(True), as_number(path[1])).state()
         elif (method, *path) == ("POST", "isr"):
-            return self._set_isr(body)
+            return self._set_isr(body(True))
         return super().handle(method, path, query, body)
 
     def _set_isr(self, body: Any) -> object:

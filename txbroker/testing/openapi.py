@@ -41,7 +41,7 @@ def _described(operation: Operation) -> dict[str, object]:
         },
     }
     if operation.method == "POST":
-        described["requestBody"] = {"required": True, "content": {_JSON: {"schema": operation.body or EMPTY}}}
+        described["requestBody"] = {"required": operation.needs_body, "content": {_JSON: {"schema": operation.body or EMPTY}}}
     return described
 
 

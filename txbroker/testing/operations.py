@@ -45,6 +45,8 @@ class Operations:
             "/expire": self._expire,
             "/roll": self._roll,
             "/fill": self._fill,
+            "/compact": self._compact,
+            "/trim": self._trim,
             "/truncate": self._truncate,
             "/recreate": self._recreate,
             "/snapshot": self._snapshot,
@@ -103,7 +105,7 @@ class Operations:
         return {"now_ms": self._clock.now_ms(), "ahead_ms": self._clock.shown_ms}
 
     async def _expire(self, body: Mapping[str, Any]) -> object:
-        _fields(body, "group", "member", "transaction", "session")
+        _fields(body, "topic", "group", "member", "transaction", "session")
         components = self._serving(self._components)
         names = {key: _text(body, key) for key in body}
         match sorted(key for key, name in names.items() if name):
@@ -112,9 +114,12 @@ class Operations:
             case ["transaction"]:
                 await expiry.transaction(self._reactor, components, names["transaction"])
                 return {"members": []}
+            case ["topic"]:
+                await self._serving(self._logs).expire(names["topic"])
+                return {"members": []}
             case ["session"]:
                 raise KitError("there is no session to expire: this broker is alone, and only brokers of a cluster have one")
-        raise KitError("name what expires: a group or a member or both, or a transaction, or a session")
+        raise KitError("name what expires: a topic, or a group or a member or both, or a transaction, or a session")
 
     async def _roll(self, body: Mapping[str, Any]) -> object:
         _fields(body, "topic")
@@ -126,6 +131,17 @@ class Operations:
         topic, count, size = _required(body, "topic"), _number(body, "count", FILL_MAX), _number({"size": 100, **body}, "size", VALUE_MAX)
         ends = await self._serving(self._logs).fill(topic, count, size)
         return {"ends": {str(partition): end for partition, end in ends.items()}}
+
+    async def _compact(self, body: Mapping[str, Any]) -> object:
+        _fields(body, "topic")
+        await self._serving(self._logs).compact(_required(body, "topic"))
+        return {}
+
+    async def _trim(self, body: Mapping[str, Any]) -> object:
+        _fields(body, "topic", "partition", "before")
+        topic, partition = _required(body, "topic"), _number(body, "partition", 2**31 - 1)
+        before = -1 if body.get("before", -1) == -1 else _number(body, "before", 2**63 - 1)
+        return {"start": await self._serving(self._logs).trim(topic, partition, before)}
 
     async def _truncate(self, body: Mapping[str, Any]) -> object:
         _fields(body, "topic", "partition", "to")

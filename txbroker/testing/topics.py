@@ -74,16 +74,30 @@ class Administration:
             if found.error_code and found.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise RequestFailed(f"topic {found.name} was not deleted", found.error_code, found.error_message)
 
-    def operate(self, name: str, key: str, value: str) -> None:
-        """Alter one key of a topic that is an operation of txbroker (txbroker.compact, txbroker.expire), and return when it is done."""
+    def compact(self, name: str) -> None:
+        """Compact a topic, and return when that is done."""
+        self._operate(name, "txbroker.compact", "roll")
+
+    def expire(self, name: str) -> None:
+        """Delete the records of a topic that retention allows to delete, and return when that is done."""
+        self._operate(name, "txbroker.expire", "now")
+
+    def _operate(self, name: str, key: str, value: str) -> None:
+        """Alter a key of a topic that is an operation of txbroker: each broker performs it on the partitions that it leads."""
         config = AlterableConfig(name=key, config_operation=SET, value=value)
         resource = AlterConfigsResource(resource_type=TOPIC_RESOURCE, resource_name=name, configs=[config])
-        with connect_to_any(self._addresses, self._settings) as connection:
-            request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
-            answer: IncrementalAlterConfigsResponse = connection.call(request)
-        (found,) = answer.responses
-        if found.error_code:
-            raise RequestFailed(f"{key}={value} of topic {name} failed", found.error_code, found.error_message)
+        request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
+        metadata = TopicMetadata(self._addresses, name, self._settings, RETRY_S, create=False)
+        try:
+            leaders = metadata.leaders().by_partition.values()
+        finally:
+            metadata.close()
+        for leader in sorted({each for each in leaders if each is not None}):
+            with connect_to_broker(leader, self._settings) as connection:
+                answer: IncrementalAlterConfigsResponse = connection.call(request)
+            (found,) = answer.responses
+            if found.error_code:
+                raise RequestFailed(f"{key}={value} of topic {name} failed", found.error_code, found.error_message)
 
     def delete_records(self, name: str, partition: int, before: int) -> int:
         """Delete the records before an offset; the new first offset."""
