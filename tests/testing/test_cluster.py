@@ -97,6 +97,18 @@ def test_a_producer_goes_on_with_the_new_leader(kafka: Kafka, names: Namespace) 
     assert [each.n for each in produced] == sorted({each.n for each in produced}), "one sequence of numbers for all brokers"
 
 
+def test_a_producer_that_has_expired_goes_on_with_the_new_leader(kafka: Kafka, names: Namespace) -> None:
+    topic = names.topic(retention_ms=-1)
+    sender = producer(kafka, names, **{"enable.idempotence": True})
+    kafka.move_leader(topic, 0, 0)
+    send(sender, topic, b"one")
+    kafka.move_leader(topic, 0, 1)
+    kafka.advance(timedelta(days=2))
+    send(sender, topic, b"two")
+    produced = kafka.journal.where(api="Produce", topic=topic, broker=1)
+    assert [each.errors for each in produced] == [()], "it does not have to wait until the previous leader cannot answer any more"
+
+
 def test_a_consumer_goes_on_with_the_new_leader(kafka: Kafka, names: Namespace) -> None:
     topic = names.topic()
     kafka.move_leader(topic, 0, 0)
@@ -314,7 +326,7 @@ def test_the_clock_of_all_brokers_moves(kafka: Kafka, names: Namespace) -> None:
     kafka.broker(2).start()
     controls = [each["control_url"] for each in get(kafka, "/v1/brokers")["brokers"]]
     aheads = {json.load(urllib.request.urlopen(f"{url}/v1/clock", timeout=PATIENCE_S))["ahead_ms"] for url in controls}
-    assert aheads == {172_800_000}, "also of the one that was down"
+    assert len(aheads) == 1 and aheads.pop() >= 172_800_000, "also of the one that was down"
     assert values(kafka, topic) == []
     settings = {"client.id": names.client_id(), "log_level": 0, "heartbeat.interval.ms": 100}
     consumer = Consumer({**kafka.client_config("confluent", group), **settings})
@@ -353,7 +365,7 @@ def wrong(name: str, call: Callable[[Kafka], object], problem: str) -> Any:
     wrong("kind", lambda k: k.move_coordinator("g", 0, kind="share"), "kind is 'share'; it must be one of group, transaction"),  # type: ignore[arg-type]
     wrong("after", lambda k: post(k, "/v1/rules", {"action": "disconnect", "after": 99_999}), "there is no rule 99999"),
     wrong("body", lambda k: post(k, "/v1/leaders", {"topic": "t"}), "the body must be a JSON object with topic, partition, to"),
-    wrong("value", lambda k: post(k, "/v1/leaders", {"topic": "t", "partition": "0", "to": 1}), "partition is '0'; it must be a int"),
+    wrong("value", lambda k: post(k, "/v1/leaders", {"topic": "t", "partition": "0", "to": 1}), "partition is '0'; it must be a whole"),
     wrong("ids", lambda k: post(k, "/v1/isr", {"topic": "t", "partition": 0, "to": ["0"]}), "it must be a list of broker ids"),
     wrong("path", lambda k: post(k, "/v1/nothing", {}), "there is no POST /v1/nothing"),
 ])  # fmt: skip
@@ -464,7 +476,7 @@ def test_a_paused_broker_at_the_end_of_a_test(tmp_path: Path) -> None:
 def test_nothing_is_left_after_a_kill(killed: str, tmp_path: Path) -> None:
     from tests.testing.test_kafka import started
 
-    with started(tmp_path, "child = kafka.pid", "Kafka(brokers=2)") as (process, server):
+    with started(tmp_path, "child = kafka.pid; kafka.broker(1).pause()", "Kafka(brokers=2)") as (process, server):
         assert len(brokers_in(tmp_path)) == 3
         os.kill(process.pid if "tests" in killed else server, signal.SIGKILL)
         until(lambda: not brokers_in(tmp_path), "all processes have ended")
@@ -488,6 +500,27 @@ def test_the_command_for_other_languages(tmp_path: Path) -> None:
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE_S) == 0
     assert not brokers_in(tmp_path) and not list(tmp_path.iterdir())
+
+
+def test_logs_are_compacted_and_expire_at_their_leaders(kafka: Kafka, names: Namespace) -> None:
+    compacted, old = names.topic(partitions=3, cleanup_policy="compact"), names.topic("old", partitions=3)
+    for call in ("python", "http"):
+        for number in range(3):
+            kafka.move_leader(compacted, number, number)
+            kafka.move_leader(old, number, number)
+            kafka.produce(compacted, Record(f"{call} 1", key="key", partition=number), Record(f"{call} 2", key="key", partition=number))
+            kafka.produce(old, Record("old", timestamp=1_700_000_000_000, partition=number))
+        if call == "python":
+            kafka.compact(compacted)
+            kafka.expire(old)
+        else:
+            assert post(kafka, "/v1/compact", {"topic": compacted}) == {}
+            assert post(kafka, "/v1/expire", {"topic": old}) == {"members": []}
+        assert values(kafka, compacted) == [f"{call} 2".encode()] * 3 and values(kafka, old) == []
+    kafka.produce(old, *(Record(None, key="new", partition=number) for number in (0, 0, 1, 1, 2, 2)))
+    assert [post(kafka, "/v1/trim", {"topic": old, "partition": number, "before": 3}) for number in range(3)] == [{"start": 3}] * 3
+    assert "there is no topic absent" in post(kafka, "/v1/trim", {"topic": "absent", "partition": 0})
+    assert "partition is None; it must be a number" in post(kafka, "/v1/trim", {"topic": old})
 
 
 def test_logs_are_rolled_and_filled_at_their_leaders(kafka: Kafka, names: Namespace) -> None:

@@ -8,10 +8,11 @@ import signal
 import socket
 import subprocess
 import sys
+import unittest
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 from aiokafka import AIOKafkaConsumer
@@ -22,7 +23,10 @@ from tests.support.cache import CHECKOUT
 from tests.support.waiting import PATIENCE_S, until
 from tests.testing.leftovers import brokers_in
 from txbroker.client.client_errors import RequestFailed, TopicMissing
-from txbroker.testing import Kafka, KitError, Record
+from txbroker.testing import Journal, Kafka, KafkaMixin, KitError, Namespace, Record, Rule
+from txbroker.testing.broker_control import BrokerControl
+from txbroker.testing.brokers import ClusterMember, LoneBroker
+from txbroker.testing.rules import When
 
 pytestmark = pytest.mark.process
 
@@ -231,6 +235,67 @@ def test_invalid_arguments(arguments: dict[str, Any], problem: str, tmp_path: Pa
     assert list(tmp_path.iterdir()) == [], "a failed start leaves nothing"
 
 
+@pytest.mark.parametrize(("call", "problem"), [
+    (lambda kafka: Kafka(brokers="3"), r"Kafka\(\): brokers is '3'; it must be a whole number"),
+    (lambda kafka: Kafka(topics=["orders"]), r"topics is \['orders'\]; it must be a mapping of text to a whole number or None"),
+    (lambda kafka: Kafka(topics={"orders": "3"}), "it must be a mapping of text to a whole number or None"),
+    (lambda kafka: Kafka(settings=["num.partitions=3"]), "it must be a mapping of text to anything or None"),
+    (lambda kafka: kafka.broker("0"), r"broker\(\): id is '0'; it must be a whole number"),
+    (lambda kafka: kafka.trim("first", "0", 5), r"trim\(\): partition is '0'; it must be a whole number"),
+    (lambda kafka: kafka.produce("first", 5), r"produce\(\): records is 5; it must be a Record or bytes or text"),
+    (lambda kafka: Record(5), "a record has 5 as content; it must be text, bytes or None"),
+    (lambda kafka: Record("x", partition="1"), "the partition of a record is '1'; it must be a whole number or None"),
+    (lambda kafka: kafka.advance(8), r"advance\(\): by is 8; it must be a timedelta, such as timedelta\(days=8\)"),
+    (lambda kafka: kafka.when("Produce", topic=3), r"when\(\): topic is 3; it must be text"),
+    (lambda kafka: kafka.when().after(3), r"after\(\): other is 3; it must be a Rule"),
+    (lambda kafka: kafka.when().delay("1"), r"delay\(\): seconds is '1'; it must be a number"),
+    (lambda kafka: kafka.shrink_isr("first", 0, 1), r"shrink_isr\(\): to is 1; it must be a list of a whole number"),
+    (lambda kafka: kafka.snapshot(3), r"snapshot\(\): to is 3; it must be text or a Path"),
+])  # fmt: skip
+def test_arguments_of_other_types(kafka: Kafka, call: Any, problem: str) -> None:
+    with pytest.raises(KitError, match=problem) as raised:
+        call(kafka)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("cls", [BrokerControl, Kafka, ClusterMember, LoneBroker, When, Rule, Journal, Namespace])
+def test_all_annotations_can_be_checked(cls: type) -> None:
+    found = [get_type_hints(member.__wrapped__) for member in vars(cls).values() if hasattr(member, "__wrapped__")]
+    assert any(found)
+
+
+def test_a_broker_that_takes_no_connections() -> None:
+    with Kafka(topics={"t": 1}) as kafka:
+        kafka.broker(0).refuse()
+        with pytest.raises(KitError, match=r"no broker takes connections \(broker 0 is refusing\): call start\(\), resume"):
+            kafka.produce("t", "value")
+        kafka.broker(0).pause()
+        with pytest.raises(KitError, match=r"the broker is paused: call resume\(\) first"):
+            kafka.records("t")
+        kafka.end_rules()
+        assert kafka.produce("t", "value") == [0], "it is neither paused nor refuses"
+        kafka.when("Fetch").disconnect()
+        kafka.reset()
+        kafka.end_rules()
+        kafka.when("Fetch").disconnect()
+        kafka.kill()
+        kafka.end_rules()
+        with pytest.raises(KitError, match=r"the broker does not run, as it was stopped or killed, .*: call start\(\) first"):
+            kafka.create_topic("other")
+        with pytest.raises(KitError, match="the broker does not run: start it first"):
+            kafka.broker(0).refuse()
+
+
+def test_a_class_that_does_not_call_the_mixin() -> None:
+    class Wrong(unittest.TestCase, KafkaMixin):
+        def test_it(self) -> None: ...
+
+    with pytest.raises(AttributeError, match=r"Wrong has no namespace, .*: put KafkaMixin before TestCase in the bases"):
+        Wrong("test_it").namespace  # noqa: B018
+    with pytest.raises(AttributeError, match="'Wrong' object has no attribute 'kafak'"):
+        Wrong("test_it").kafak  # noqa: B018
+
+
 def test_a_port_in_use(kafka: Kafka) -> None:
     with pytest.raises(KitError, match=f"port {kafka.port} is in use; stop what uses it, or specify no port"):
         Kafka(port=kafka.port).start()
@@ -301,9 +366,13 @@ if child == 0:
 """
 
 
-@pytest.mark.parametrize("how", ["killed", "killed, while a forked process goes on", "ended without a stop"])
+PAUSES = "child = 0; kafka.broker(0).pause()"
+
+
+@pytest.mark.parametrize("how", ["killed", "killed, while a forked process goes on", "killed, while it is paused", "ended without a stop"])
 def test_a_broker_ends_with_the_process_that_has_started_it(how: str, tmp_path: Path) -> None:
-    with started(tmp_path, FORKS if "forked" in how else "child = 0") as (process, child):
+    then = FORKS if "forked" in how else PAUSES if "paused" in how else "child = 0"
+    with started(tmp_path, then) as (process, child):
         try:
             (broker,) = brokers_in(tmp_path)
             if how == "ended without a stop":

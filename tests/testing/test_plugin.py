@@ -200,10 +200,12 @@ def test_a_wrong_marker(marker: str, arguments: str, problem: str, suite: Suite)
     ("--txbroker-setting=x", "txbroker_settings has 'x'; it must be KEY=VALUE, such as num.partitions=3 (--txbroker-setting)"),
     ("--txbroker-topic=a:b", "txbroker_topics has 'a:b'; it must be NAME or NAME:PARTITIONS, such as orders:3 (--txbroker-topic)"),
     ("--txbroker-prot=1", "unrecognized arguments: --txbroker-prot=1"),
+    ("--txbroker-bootstrap-servers=localhost:1 --txbroker-port=2 --txbroker-per-worker",
+     "(txbroker_bootstrap_servers), on which --txbroker-port, --txbroker-per-worker would have no effect: remove one or the other"),
 ])  # fmt: skip
 def test_a_wrong_option(option: str, problem: str, suite: Suite) -> None:
     suite.write("test_it.py", "def test_it(): pass\n")
-    output = suite.run(option, status=4)
+    output = suite.run(*option.split(), status=4)
     assert [line for line in output.splitlines() if line.endswith(problem)] != [], output
 
 
@@ -230,10 +232,12 @@ def test_a_broker_that_runs_already(suite: Suite, broker: Server, name: str) -> 
         @pytest.mark.txbroker(settings={{"num.partitions": 3}})
         def test_settings(txbroker): pass
         """)  # fmt: skip
+    suite.write("pytest.ini", "[pytest]\ntxbroker_settings = num.partitions=2\n")
     for _ in range(2):  # the topic is not created twice
         output = suite.run(f"--txbroker-bootstrap-servers={broker.address}", f"--txbroker-topic={name}:2", status=1)
-        assert "1 passed, 1 error" in output
+        assert "1 passed, 1 warning, 1 error" in output
         assert "leave this test out with -m 'not txbroker'" in output
+        assert "a broker that runs already (txbroker_bootstrap_servers), on which txbroker_settings has no effect" in output
 
 
 def test_more_brokers_and_asyncio(suite: Suite) -> None:
@@ -288,6 +292,112 @@ def test_a_failing_test_shows_the_requests_of_its_clients(suite: Suite) -> None:
         assert "earlier" not in shown and "txbroker-testing" not in shown
 
 
+def test_a_failing_test_shows_the_requests_to_other_brokers_too(suite: Suite) -> None:
+    suite.write("test_it.py", """
+        import contextlib, unittest, pytest
+        from confluent_kafka import Producer
+        from txbroker.testing import Kafka, KafkaMixin
+
+        def send(kafka, topic, client_id):
+            producer = Producer({**kafka.client_config("confluent"), "client.id": client_id})
+            producer.produce(topic, b"value")
+            producer.flush()
+
+        @pytest.fixture(scope="module")
+        def own():
+            with Kafka(topics={"own": 1}) as kafka:
+                yield kafka
+
+        def test_passes(own):
+            send(own, "own", "earlier")
+
+        def test_own(own):
+            send(own, "own", "of-fixture")
+            assert False
+
+        def test_factory(txbroker_factory):
+            with contextlib.closing(txbroker_factory(topics={"own": 1})) as kafka:
+                kafka.start()
+                send(kafka, "own", "of-factory")
+                assert False
+
+        class Test(KafkaMixin, unittest.TestCase):
+            def test_passes(self):
+                send(self.kafka, self.namespace.topic(), "earlier")
+
+            def test_refuses(self):
+                self.kafka.broker(0).refuse()
+
+            def test_then_fails(self):
+                send(self.kafka, self.namespace.topic(), "of-class")
+                self.fail()
+        """)  # fmt: skip
+    output = suite.run(status=1)
+    assert "3 failed, 3 passed" in output and output.count("- requests to 127.0.0.1:") == 3, output
+    produces = [line.split()[3] for line in output.splitlines() if " Produce v" in line]
+    assert produces == ["of-fixture", "of-factory", "of-class"], output
+
+
+def test_what_a_test_does_to_the_broker_ends_with_it(suite: Suite) -> None:
+    suite.write("test_it.py", """
+        def test_refuses(txbroker):
+            txbroker.broker(0).refuse()
+
+        def test_produces(txbroker, txbroker_topic):
+            assert txbroker.produce(txbroker_topic, "value") == [0]
+
+        def test_pauses_and_fails(txbroker):
+            txbroker.broker(0).refuse()
+            txbroker.broker(0).pause()
+            assert False
+
+        def test_produces_again(txbroker, txbroker_topic):
+            assert txbroker.produce(txbroker_topic, "value") == [0]
+        """)  # fmt: skip
+    assert "1 failed, 3 passed" in suite.run(status=1)
+
+
+def test_a_traceback_ends_in_the_test(suite: Suite) -> None:
+    suite.write("test_it.py", """
+        from datetime import timedelta
+
+        def test_absent(txbroker):
+            txbroker.produce("absent", "value")
+
+        def test_setting(txbroker_factory):
+            with txbroker_factory(settings={"num.partitons": 3}):
+                pass
+
+        def test_clock(txbroker):
+            with txbroker.at(timedelta(0)):
+                pass
+
+        def test_rule(txbroker):
+            with txbroker.when("Produce").disconnect():
+                pass
+
+        def test_rule_of_test(txbroker):
+            txbroker.when("Fetch").disconnect()
+
+        def test_type(txbroker):
+            txbroker.trim("topic", "0", 5)
+
+        def test_not_started(txbroker_factory):
+            txbroker_factory().when("Fetch").disconnect()
+        """)  # fmt: skip
+    output = suite.run(status=1)
+    assert "7 failed" in output
+    lines = [line for line in output.splitlines() if ".py:" in line and not line.startswith(("test_it.py:", "FAILED "))]
+    assert lines == [], output
+    for problem in (
+        "TopicMissing: topic absent does not exist", "KitError: the broker did not start: num.partitons is not a known key",
+        "KitError: seconds is 0: a scope of at() must be ahead", "UnmatchedRule: the rule Produce() times(1): disconnect has never acted",
+        "Failed: the rule Fetch() times(1): disconnect has never acted", "KitError: trim(): partition is '0'; it must be a whole number",
+        "KitError: the broker has not been started: use it in a with statement, or call start()",
+    ):  # fmt: skip
+        assert f"\nE   {problem}" in output or f"\n{problem}" in output or f" {problem}" in output, (problem, output)
+
+
 def test_a_rule_ends_with_its_test_and_must_have_acted(suite: Suite) -> None:
     suite.write("test_it.py", """
         from kafka import KafkaProducer
@@ -328,6 +438,9 @@ def test_a_rule_on_a_shared_broker_names_what_belongs_to_its_test(suite: Suite) 
             with pytest.raises(KitError, match="the processes of pytest-xdist share this broker.*: name a topic, group"):
                 txbroker.when("Metadata").disconnect()
             txbroker.when("Metadata", topic=txbroker_topic).optional().disconnect()
+            for call in (txbroker.reset, txbroker.broker(0).refuse, txbroker.broker(0).pause):
+                with pytest.raises(KitError, match="the processes of this test run share the broker, and .*: take a broker of"):
+                    call()
         """)  # fmt: skip
     assert "1 passed" in suite.run("-n", "1", xdist=True)
 
@@ -364,4 +477,24 @@ def test_unittest(suite: Suite) -> None:
         command, cwd=suite.directory, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False
     )
     assert ended.returncode == 0 and "Ran 4 tests" in ended.stderr, ended.stderr
+    suite.check_nothing_is_left()
+
+
+def test_trial(suite: Suite) -> None:
+    suite.write("test_it.py", """
+        from twisted.internet.threads import deferToThread
+        from twisted.trial import unittest
+        from txbroker.testing import KafkaMixin
+
+        class Test(KafkaMixin, unittest.TestCase):
+            def test_it(self):
+                topic = self.namespace.topic()
+                return deferToThread(self.kafka.produce, topic, "value").addCallback(self.assertEqual, [0])
+        """)  # fmt: skip
+    environment = {**os.environ, "TMPDIR": str(suite.temporary), "PYTHONPATH": str(CHECKOUT)}
+    command = [sys.executable, "-m", "twisted.trial", "test_it"]
+    ended = subprocess.run(
+        command, cwd=suite.directory, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
+    assert ended.returncode == 0 and "Ran 1 tests" in ended.stdout, ended.stdout + ended.stderr
     suite.check_nothing_is_left()

@@ -312,6 +312,11 @@ def wrong(name: str, rule: Callable[[Kafka], object], problem: str) -> Any:
     wrong("topic", lambda k: k.when("Heartbeat", topic="t").disconnect(), "a rule for Heartbeat with a topic never matches"),
     wrong("group", lambda k: k.when("Produce", group="g").disconnect(), "a rule for Produce with a group never matches"),
     wrong("partition", lambda k: k.when("Produce", partition=1).disconnect(), "a rule for partition 1 needs a topic"),
+    wrong("whole topics", lambda k: k.when("Metadata", topic="t", partition=1).disconnect(), "a rule for Metadata with a partition"),
+    wrong("version of all", lambda k: k.when(version=3).disconnect(), "a rule for version 3 needs the name of a request"),
+    wrong("no error", lambda k: k.when("Produce").error("NONE"), "NONE is the code of an answer without"),
+    wrong("two triggers", lambda k: k.when("Produce").times(2).on_call(3), r"on_call\(\) is called after times\(\): a rule"),
+    wrong("of", lambda k: k.when("Produce").delay(1, of="both"), "'of' of a rule is 'both'; it must be one of request, answer"),  # type: ignore[arg-type]
     wrong("below 0", lambda k: k.when("Produce", topic="x", partition=-5).disconnect(), "the partition is -5; it must be 0"),
     wrong("negative version", lambda k: k.when("Produce", topic="x", version=-7).disconnect(), "the version is -7; it must be 0 or more"),
     wrong("times", lambda k: k.when().times(0).disconnect(), "times is 0; it must be from 1 to"),
@@ -367,8 +372,19 @@ def test_what_the_control_port_refuses(kafka: Kafka) -> None:
     assert request(kafka, "POST", "/v1/rules", b"[]", **as_json) == (400, {"error": "a rule must be a JSON object"})
     _, problem = request(kafka, "POST", "/v1/rules", b'{"atcion": "hold"}', **as_json)
     assert problem["error"] == "a rule has no 'atcion' (did you mean action?)"
-    assert request(kafka, "POST", "/v1/rules", b'{"count": true}', **as_json)[1]["error"] == "count of a rule is True; it must be a int"
-    assert request(kafka, "GET", "/v1/journal?since=x")[0] == 400
+    _, problem = request(kafka, "POST", "/v1/rules", b'{"count": true}', **as_json)
+    assert problem["error"] == "count of a rule is True; it must be a whole number"
+    assert request(kafka, "GET", "/v1/journal?since=x")[0] == request(kafka, "GET", "/v1/journal?since=")[0] == 400
+    status, problem = request(kafka, "GET", "/v1/journal?sicne=5")
+    assert (status, problem["error"]) == (400, "GET /journal has no parameter sicne in its query; it may have since")
+    status, problem = request(kafka, "PUT", "/v1/rules/1", b"x")
+    assert (status, problem["error"]) == (404, "there is no PUT /v1/rules/1; GET /v1/openapi.json has what there is")
+    status, problem = request(kafka, "POST", "/v1/rules")
+    assert (status, problem["error"]) == (400, "the body is empty; GET /v1/openapi.json has what it must have")
+    status, problem = request(kafka, "POST", "/v1/expire")
+    assert (status, problem["error"][:18]) == (400, "name what expires:")
+    assert request(kafka, "POST", "/v1/reset", Origin="http://attacker.example")[0] == 403
+    assert request(kafka, "POST", "/v1/brokers/0/accept") == (200, {"id": 0, "state": "running"}), "nothing in a body is needed"
     assert request(kafka, "GET", "/v1/nothing")[0] == 404 and request(kafka, "GET", "/")[0] == 404
     assert request(kafka, "POST", "/v1/rules", b" " * 70_000, **as_json)[0] == 413
     assert request(kafka, "GET", "/v1")[0] == 200, "it serves on"
@@ -380,6 +396,45 @@ def test_a_broker_without_control_refuses_rules(kafka: Kafka) -> None:
         other.when("Produce").disconnect()
     with pytest.raises(KitError, match="this broker has no control"):
         other.journal.entries()
+
+
+def test_a_rule_after_one_of_another_broker(kafka: Kafka) -> None:
+    with Kafka(topics={"t": 1}) as other:
+        rule = other.when("Produce", topic="t").optional().disconnect()
+        with pytest.raises(KitError, match=r"after\(\) needs a rule of the same broker: the rule .* is of another one"):
+            kafka.when("Produce").after(rule)
+        other.kill()
+        other.start()
+        with pytest.raises(KitError, match="or of the time before its last start"):
+            other.when("Produce").after(rule)
+        first = other.when("Produce", topic="t").optional().disconnect()
+        with pytest.raises(KitError, match=r"after\(\) is called twice"):
+            other.when("Fetch").after(first).after(first)
+
+
+def test_what_cannot_happen_does_not_count(kafka: Kafka, names: Namespace) -> None:
+    """An answer that is shorter than it is to be, and what would happen to the answer of a request without one."""
+    topic = names.topic()
+    when = kafka.when("Produce", topic=topic).optional()
+    long = [when.truncate(100_000), when.slice(100_000)]
+    sender = producer(kafka, names)
+    assert send(sender, topic, b"one", b"two") == [(None, 0), (None, 1)]
+    assert [rule.hits for rule in long] == [0, 0]
+    produced = kafka.journal.where(api="Produce", topic=topic)
+    assert {each.rule for each in produced} == {0} and len({each.connection for each in produced}) == 1
+    kafka.end_rules()
+    acts = (when.lose_answer, when.duplicate, lambda: when.delay(60), lambda: when.hold(of="answer"), lambda: when.throttle(60_000))
+    with KafkaProducer(**kafka.client_config("kafka-python"), client_id=names.client_id("other"), acks=0) as other:
+        for number, act in enumerate(acts):
+            with act() as rule:
+                other.send(topic, b"three")
+                kafka.consume(topic, 3 + number, PATIENCE_S)
+            assert rule.hits == 0
+        sent = kafka.journal.where(api="Produce", client_id=names.client_id("other"))
+        assert [(entry.outcome, entry.rule) for entry in sent] == [("none", 0)] * len(acts)
+        closed = kafka.when("Produce", topic=topic).error("MESSAGE_TOO_LARGE")
+        other.send(topic, b"four")
+        closed.wait(timeout_s=PATIENCE_S)
 
 
 def test_waiting_clients_get_their_answers_when_a_rule_is_removed(kafka: Kafka, names: Namespace) -> None:

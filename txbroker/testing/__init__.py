@@ -4,6 +4,7 @@
 |---|---|
 | `kafka` | `Kafka`: a broker of a test, from start to stop, and what a test does with it |
 | `broker_process` | the process of one broker: command, start, stop, log |
+| `pause_guard` | a program that lets a paused broker go on when the process of the tests has ended |
 | `reserved_port` | a port that stays the broker's while it does not run |
 | `server` | the main program of that process |
 | `process_end` | notices that the process of the tests has ended |
@@ -17,7 +18,9 @@
 | `pytest_plugin` | the fixtures and the marker; imports only pytest and `plugin_options` |
 | `broker_report` | what the report of a failing test has of its broker |
 | `unittest_mixin` | `KafkaMixin` for unittest.TestCase |
-| `errors` | `KitError` |
+| `errors` | `KitError` and `UnmatchedRule` |
+| `checked_calls` | checks the arguments of what a test calls, and raises errors where it has called |
+| `live_brokers` | the brokers of this process, for the report of a failing test |
 | `brokers` | `Broker`: one of the brokers of a `Kafka` |
 | `rules` `journal` | rules for faults and the journal of requests, as a test uses them |
 | `broker_control` | the clock of the broker, its logs, and what ends by request, as a test uses them |
@@ -71,12 +74,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from txbroker.client.client_errors import ClientError
     from txbroker.testing.brokers import Broker
-    from txbroker.testing.errors import KitError
+    from txbroker.testing.errors import KitError, UnmatchedRule
     from txbroker.testing.journal import Entry, Journal
     from txbroker.testing.kafka import Kafka
     from txbroker.testing.namespaces import Namespace
     from txbroker.testing.records import Record
-    from txbroker.testing.rules import Rule, UnmatchedRule
+    from txbroker.testing.rules import Rule
     from txbroker.testing.unittest_mixin import KafkaMixin
 
 __all__ = ["Broker", "ClientError", "Entry", "Journal", "Kafka", "KafkaMixin", "KitError", "Namespace", "Record", "Rule", "UnmatchedRule"]
@@ -84,7 +87,7 @@ __all__ = ["Broker", "ClientError", "Entry", "Journal", "Kafka", "KafkaMixin", "
 _MODULES = {
     "Broker": "testing.brokers", "ClientError": "client.client_errors", "Entry": "testing.journal", "Journal": "testing.journal",
     "Kafka": "testing.kafka", "KafkaMixin": "testing.unittest_mixin", "KitError": "testing.errors", "Namespace": "testing.namespaces",
-    "Record": "testing.records", "Rule": "testing.rules", "UnmatchedRule": "testing.rules",
+    "Record": "testing.records", "Rule": "testing.rules", "UnmatchedRule": "testing.errors",
 }  # fmt: skip
 
 

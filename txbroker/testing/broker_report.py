@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from txbroker.testing.broker_process import log_text
@@ -12,6 +13,7 @@ from txbroker.testing.journal import Entries, Entry
 from txbroker.testing.kafka import Kafka
 
 LINES_MAX = 200
+Sections = Sequence[tuple[str, str]]  # titles and texts
 _WARNING = re.compile(r"^\[[^\]]*\] (WARN|ERROR|FATAL|CRITICAL)")
 
 
@@ -22,7 +24,7 @@ class BrokerReport:
         self.kafka = kafka
         self._since = 0
         self._log_start = 0
-        if from_start:
+        if from_start or not kafka.answers:
             return
         try:
             self._since = kafka.journal.last()
@@ -31,19 +33,21 @@ class BrokerReport:
         if kafka.log_path is not None and kafka.log_path.exists():
             self._log_start = kafka.log_path.stat().st_size
 
-    def sections(self, prefix: str | None) -> Iterator[tuple[str, str]]:
-        """Titles and texts. `prefix`: of the names of this test, if it has any: other tests may use the broker at the same time."""
-        try:
+    def sections(self, prefix: str | None) -> Sections:
+        """`prefix`: of the names of this test, if it has any: other tests may use the broker at the same time."""
+        found = []
+        entries = Entries(())
+        with suppress(KitError):  # it may have ended
+            self.kafka.resume()
             entries = self.kafka.journal.entries(self._since)
-        except KitError:
-            entries = Entries(())
         shown = entries if prefix is None or not self.kafka.is_shared else _of_test(entries, prefix)
         if shown:
             left_out = f"(the first {len(shown) - LINES_MAX} are left out)\n" if len(shown) > LINES_MAX else ""
-            yield f"requests to {self.kafka.bootstrap_servers}", left_out + shown[-LINES_MAX:].text()
+            found.append((f"requests to {self.kafka.bootstrap_servers}", left_out + shown[-LINES_MAX:].text()))
         warnings = _warnings(self.kafka.log_path, self._log_start)
         if warnings:
-            yield f"warnings of the broker {self.kafka.bootstrap_servers}", "\n".join(warnings[-LINES_MAX:])
+            found.append((f"warnings of the broker {self.kafka.bootstrap_servers}", "\n".join(warnings[-LINES_MAX:])))
+        return found
 
 
 def _of_test(entries: Entries, prefix: str) -> Entries:

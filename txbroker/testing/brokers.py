@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import signal
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+from txbroker.testing.broker_process import BrokerProcess
+from txbroker.testing.checked_calls import checked
 from txbroker.testing.control_client import ControlClient
 from txbroker.testing.errors import KitError
 
@@ -49,12 +49,26 @@ class Broker(Protocol):
         """Take connections again."""
 
 
-class ClusterMember:
-    """A broker of a cluster, by the control port of the cluster."""
+def undo(broker: Broker) -> None:
+    """Undo `pause` and `refuse`, unless the broker has ended since."""
+    if broker.state == "paused":
+        broker.resume()
+    if broker.state == "refusing":
+        broker.accept()
 
-    def __init__(self, id_: int, control: ControlClient) -> None:
+
+@checked
+class ClusterMember:
+    """A broker of a cluster, or one that was not started here, by its control port. `check`: KitError for one that test processes share.
+
+    `is_changed`: whether it was paused or refused here.
+    """
+
+    def __init__(self, id_: int, control: ControlClient, check: Callable[[str], None]) -> None:
         self.id = id_
+        self.is_changed = False
         self._control = control
+        self._check = check
 
     @property
     def address(self) -> str:
@@ -100,6 +114,8 @@ class ClusterMember:
         self._act("accept")
 
     def _act(self, action: str) -> None:
+        self._check(f"{action}() would concern the clients of all")
+        self.is_changed = self.is_changed or action in ("pause", "refuse")
         self._control.post(f"/brokers/{self.id}/{action}")
 
     def _shown(self) -> Mapping[str, Any]:
@@ -107,14 +123,15 @@ class ClusterMember:
         return found
 
 
+@checked
 class LoneBroker:
-    """A broker alone: `kafka` has its process."""
+    """A broker alone: `kafka` has its process. `is_changed`: whether it was paused or refused here."""
 
     def __init__(self, id_: int, kafka: _Kafka, control: ControlClient) -> None:
         self.id = id_
+        self.is_changed = False
         self._kafka = kafka
         self._control = control
-        self._paused: int | None = None  # the id of the process that was paused
 
     @property
     def address(self) -> str:
@@ -131,7 +148,7 @@ class LoneBroker:
     @property
     def is_paused(self) -> bool:
         """Whether its process is paused; this needs no answer of it."""
-        return self._kafka.running and self._paused == self._kafka.pid
+        return self._kafka.process.is_paused
 
     def kill(self) -> None:
         """See `Broker`."""
@@ -149,14 +166,12 @@ class LoneBroker:
 
     def pause(self) -> None:
         """See `Broker`."""
-        self._signal(signal.SIGSTOP)
-        self._paused = self._kafka.pid
-        os.waitid(os.P_PID, self._kafka.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+        self._running().pause()
+        self.is_changed = True
 
     def resume(self) -> None:
         """See `Broker`."""
-        self._signal(signal.SIGCONT)
-        self._paused = None
+        self._running().resume()
 
     def refuse(self) -> None:
         """See `Broker`."""
@@ -166,14 +181,15 @@ class LoneBroker:
         """See `Broker`."""
         self._connections("accept")
 
-    def _signal(self, number: signal.Signals) -> None:
+    def _running(self) -> BrokerProcess:
         if not self._kafka.running:
             raise KitError("the broker does not run: start it first")
-        os.kill(self._kafka.pid, number)
+        return self._kafka.process
 
     def _connections(self, action: str) -> None:
-        if self.is_paused:
+        if self._running().is_paused:
             raise KitError("the broker is paused: resume it first")
+        self.is_changed = True
         self._control.post(f"/brokers/{self.id}/{action}")
 
 
@@ -185,7 +201,7 @@ class _Kafka(Protocol):
     def running(self) -> bool: ...
 
     @property
-    def pid(self) -> int: ...
+    def process(self) -> BrokerProcess: ...
 
     def kill(self) -> None: ...
 

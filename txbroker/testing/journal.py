@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, overload
 
+from txbroker.testing.checked_calls import checked
 from txbroker.testing.control_client import ControlClient
 from txbroker.testing.errors import KitError
 
@@ -82,6 +83,7 @@ def _check_names(pattern: Mapping[str, object]) -> None:
             raise KitError(f"an entry of the journal has no {name!r}; use one of {', '.join([*_FIELDS, *SINGULAR])}")
 
 
+@checked
 class Entries(Sequence[Entry]):
     """Entries in the order in which the requests arrived."""
 
@@ -121,6 +123,7 @@ class Entries(Sequence[Entry]):
         return f"<journal\n{self.text()}\n>"
 
 
+@checked
 class Journal:
     """Reads the journal of a broker. The requests of the test kit itself are left out."""
 

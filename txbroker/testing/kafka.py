@@ -6,17 +6,21 @@ import os
 import shutil
 import socket
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
+from txbroker.client.client_errors import NoBroker
 from txbroker.client.client_machine import ClientSettings
 from txbroker.console.addresses import addresses
 from txbroker.console.failures import BadUsage
+from txbroker.testing import live_brokers
 from txbroker.testing.broker_control import BrokerControl
 from txbroker.testing.broker_process import START_TIMEOUT_S, BrokerProcess
-from txbroker.testing.brokers import Broker, ClusterMember, LoneBroker
+from txbroker.testing.brokers import Broker, ClusterMember, LoneBroker, undo
+from txbroker.testing.checked_calls import checked
 from txbroker.testing.client_settings import client_settings
 from txbroker.testing.cluster_settings import check_brokers, cluster_settings
 from txbroker.testing.control_client import ControlClient
@@ -33,9 +37,12 @@ from txbroker.testing.settings import OWN_CLIENT_ID, broker_settings
 from txbroker.testing.topics import Administration
 
 DIRECTORY_PREFIX = "txbroker-"
+_NOT_STARTED = "the broker has not been started: use it in a with statement, or call start()"
+_NO_CONTROL = "this broker has no control: rules, the journal and the clock need a broker that the test kit has started"
 CLUSTER = "txbroker.testing.cluster_server"
 
 
+@checked
 class Kafka(BrokerControl):
     """A broker in a process of its own: `with Kafka() as kafka:`. It ends with this process, however that ends.
 
@@ -76,9 +83,9 @@ class Kafka(BrokerControl):
         self._servers: str | None = None
         self._owner = os.getpid()
         self.is_shared = False
-        self._members: Sequence[Broker] | None = None
+        self._members: Sequence[LoneBroker | ClusterMember] | None = None
         self._log_path: Path | None = None
-        self._control = ControlClient(None)
+        self._control = ControlClient(None, _NOT_STARTED)
         self._rules = Rules(self._control, must_be_scoped=False)
         self.journal = Journal(self._control, OWN_CLIENT_ID)
 
@@ -94,9 +101,10 @@ class Kafka(BrokerControl):
         kafka = cls()
         kafka._servers = bootstrap_servers
         kafka._log_path = log_path
-        kafka._control.url = control_url
+        kafka._control = ControlClient(control_url, _NO_CONTROL)
         kafka.is_shared = is_shared
         kafka._rules = Rules(kafka._control, must_be_scoped=is_shared)
+        kafka.journal = Journal(kafka._control, OWN_CLIENT_ID)
         return kafka
 
     def start(self) -> Self:
@@ -119,8 +127,8 @@ class Kafka(BrokerControl):
         self._rules = Rules(self._control, must_be_scoped=False)  # those before are gone with the process
         self._servers = process.address if self._count == 1 else ",".join(process.addresses)
         self._port = self.port
-        self._members = None
         if is_first:
+            live_brokers.started.append(self)
             try:
                 for name, partitions in self._topics.items():
                     self.create_topic(name, partitions)
@@ -161,6 +169,7 @@ class Kafka(BrokerControl):
     def close(self) -> None:
         """Stop the broker and remove its temporary directory."""
         if self._owner == os.getpid():  # a forked process leaves the broker to its parent
+            live_brokers.ends(self)
             if self._count > 1 and self._data is None and self.running:
                 self.kill()  # brokers that all stop at once wait for each other, and nothing is to be kept
             self.stop()
@@ -180,7 +189,7 @@ class Kafka(BrokerControl):
     def bootstrap_servers(self) -> str:
         """Comma-separated HOST:PORT, for a client's bootstrap.servers."""
         if self._servers is None:
-            raise KitError("the broker has not been started: use it in a with statement, or call start()")
+            raise KitError(_NOT_STARTED)
         return self._servers
 
     @property
@@ -191,9 +200,14 @@ class Kafka(BrokerControl):
     @property
     def pid(self) -> int:
         """The id of the broker's process."""
+        return self.process.pid
+
+    @property
+    def process(self) -> BrokerProcess:
+        """The broker's process; KitError if the broker was not started here."""
         if self._process is None:
             raise KitError("there is no process: the broker was not started here")
-        return self._process.pid
+        return self._process
 
     @property
     def running(self) -> bool:
@@ -212,9 +226,7 @@ class Kafka(BrokerControl):
     @property
     def control_url(self) -> str:
         """The URL of the control port; KitError if the broker has none."""
-        if self._control.url is None:
-            raise KitError("this broker has no control: rules, the journal and the clock need a broker that the test kit has started")
-        return self._control.url
+        return self._control.required_url
 
     @property
     def brokers(self) -> Sequence[Broker]:
@@ -222,7 +234,9 @@ class Kafka(BrokerControl):
         if self._members is None:
             ids = [each["id"] for each in self._control.get("/brokers")["brokers"]]
             alone = self._count == 1 and self._process is not None
-            self._members = [LoneBroker(id_, self, self._control) if alone else ClusterMember(id_, self._control) for id_ in ids]
+            self._members = [
+                LoneBroker(id_, self, self._control) if alone else ClusterMember(id_, self._control, self._refuse_shared) for id_ in ids
+            ]
         return self._members
 
     def broker(self, id: int) -> Broker:
@@ -269,21 +283,38 @@ class Kafka(BrokerControl):
             api=api, topic=topic, partition=partition, broker=broker, version=version, group=group, client_id=client_id,
             transactional_id=transactional_id,
         )  # fmt: skip
-        return When(spec, self._rules.add, lambda: self.now)
+        return When(spec, self._rules, lambda: self.now)
 
     def reset(self) -> None:
         """Remove all rules of the broker, and take connections again. The clock stays where it is: it cannot go back."""
+        self._refuse_shared("the rules of all would be removed")
+        self._rules.end(check=False)
         self._post("/reset")
 
     def end_rules(self, *, check: bool = True) -> None:
-        """Remove all rules that were added here; with `check` UnmatchedRule if one of them has never acted.
+        """Remove all rules that were added here, and undo `pause` and `refuse` of brokers.
 
-        If there are any, a broker alone that is paused goes on first.
+        With `check` UnmatchedRule if one of the rules has never acted. A broker that has ended has no rules any more.
         """
-        for each in (self._members or ()) if self._rules.present else ():
-            if isinstance(each, LoneBroker) and each.is_paused:
-                each.resume()
+        if self._process is not None and not self._process.running:
+            self._rules.forget()
+            return
+        for each in self._members or ():
+            if each.is_changed:
+                each.is_changed = False
+                undo(each)
         self._rules.end(check=check)
+
+    def resume(self) -> None:
+        """Let the broker go on if it is alone and paused."""
+        if self._process is not None and self._process.is_paused:
+            self._process.resume()
+
+    @property
+    def answers(self) -> bool:
+        """Whether the test kit can ask it: it has a control port, runs and is not paused."""
+        process = self._process
+        return self._control.url is not None and (process is None or (process.running and not process.is_paused))
 
     def client_config(self, library: str, group: str | None = None) -> dict[str, Any]:
         """The settings with which a client connects: of confluent, librdkafka, java, kafka-python or aiokafka.
@@ -301,16 +332,19 @@ class Kafka(BrokerControl):
 
         `replicas`: of each partition; -1 for default.replication.factor, which is up to 3 in a cluster.
         """
-        self._administration().create_topic(name, partitions, replicas, {key.replace("_", "."): value for key, value in configs.items()})
+        with self._administration() as administration:
+            administration.create_topic(name, partitions, replicas, {key.replace("_", "."): value for key, value in configs.items()})
         return name
 
     def delete_topics(self, *names: str) -> None:
         """Delete topics; those that do not exist are ignored."""
-        self._administration().delete_topics(names)
+        with self._administration() as administration:
+            administration.delete_topics(names)
 
     def compact(self, topic: str) -> None:
         """Compact a topic now: of each key only the last record is left. Returns when that is done. ClientError if it is not compacted."""
-        self._administration().operate(topic, "txbroker.compact", "roll")
+        with self._administration() as administration:
+            administration.compact(topic)
 
     def expire(self, topic: str = "", *, group: str = "", member: str = "", transaction: str = "", session: str = "") -> None:
         """End something now, as by its time limit; returns when that is done. One of:
@@ -325,7 +359,8 @@ class Kafka(BrokerControl):
         KitError if there is no such thing.
         """
         if topic and not (group or member or transaction or session):
-            self._administration().operate(topic, "txbroker.expire", "now")
+            with self._administration() as administration:
+                administration.expire(topic)
         elif topic:
             raise KitError("a topic expires alone: call expire() again for the group, member, transaction or session")
         else:
@@ -333,27 +368,30 @@ class Kafka(BrokerControl):
 
     def trim(self, topic: str, partition: int, before: int) -> int:
         """Delete the records before an offset, -1 for all of them (DeleteRecords); the first offset that is left."""
-        return self._administration().delete_records(topic, partition, before)
+        with self._administration() as administration:
+            return administration.delete_records(topic, partition, before)
 
     def delete_group(self, name: str) -> bool:
         """Delete a group with its offsets; False if it still has members, which prevents that. Without effect if it does not exist."""
-        return self._administration().delete_group(name)
+        with self._administration() as administration:
+            return administration.delete_group(name)
 
     def produce(self, topic: str, *records: Record | bytes | str) -> list[int]:
         """Write records, with acks=all, and return their offsets in the same order. The topic must exist.
 
         Records without a timestamp get the date of the broker's clock.
         """
-        return produce(_addresses(self.bootstrap_servers), topic, records, _CLIENT, self._ahead_ms())
+        with self._reached() as addresses_:
+            return produce(addresses_, topic, records, _CLIENT, self._ahead_ms())
 
     def records(self, topic: str) -> list[Record]:
         """All records of a topic, by partition and offset, without those of open and aborted transactions."""
-        with Reading(_addresses(self.bootstrap_servers), topic, _CLIENT) as reading:
+        with self._reached() as addresses_, Reading(addresses_, topic, _CLIENT) as reading:
             return reading.read()
 
     def consume(self, topic: str, count: int = 1, timeout_s: float = 10.0) -> list[Record]:
         """As `records`, as soon as there are `count` of them or more; KitError if there are fewer after `timeout_s`."""
-        with Reading(_addresses(self.bootstrap_servers), topic, _CLIENT) as reading:
+        with self._reached() as addresses_, Reading(addresses_, topic, _CLIENT) as reading:
             return reading.wait(count, timeout_s)
 
     def _ahead_ms(self) -> int:
@@ -362,8 +400,26 @@ class Kafka(BrokerControl):
             return read_offset(str(self._log_path.parent)).ms
         return 0 if self._control.url is None else int(self._control.get("/clock")["ahead_ms"])
 
-    def _administration(self) -> Administration:
-        return Administration(_addresses(self.bootstrap_servers), _CLIENT)
+    @contextmanager
+    def _administration(self) -> Iterator[Administration]:
+        with self._reached() as addresses_:
+            yield Administration(addresses_, _CLIENT)
+
+    @contextmanager
+    def _reached(self) -> Iterator[list[tuple[str, int]]]:
+        """The addresses of the broker; KitError, in the block too, if it takes no connections because of the test."""
+        found, process = _addresses(self.bootstrap_servers), self._process
+        if process is not None and not process.running:
+            raise KitError("the broker does not run, as it was stopped or killed, or has ended by itself: call start() first")
+        if process is not None and process.is_paused:
+            raise KitError("the broker is paused: call resume() first")
+        try:
+            yield found
+        except NoBroker:
+            if process is None:
+                raise
+            states = ", ".join(f"broker {each.id} is {each.state}" for each in self.brokers)
+            raise KitError(f"no broker takes connections ({states}): call start(), resume() or accept() of one first") from None
 
     def _remove(self) -> None:
         if self._reserved is not None:

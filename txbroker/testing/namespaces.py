@@ -7,6 +7,8 @@ import secrets
 from types import TracebackType
 from typing import Protocol, Self
 
+from txbroker.testing.checked_calls import checked
+
 NAME_LENGTH_MAX = 100
 _OTHER = re.compile(r"[^a-zA-Z0-9._-]+")
 
@@ -19,6 +21,7 @@ class _Broker(Protocol):
     def delete_group(self, name: str) -> bool: ...
 
 
+@checked
 class Namespace:
     """Made by `Kafka.namespace`. At its end its topics are deleted, and its groups, as far as they have no members."""
 

@@ -44,6 +44,10 @@ class Options(NamedTuple):
     start_timeout_s: float
 
 
+# What a broker that runs already has by itself. `start_timeout` and `settings` are also of `txbroker_factory`.
+_OF_OWN_BROKER = ("settings", "port", "per_worker", "start_timeout")
+
+
 def add_options(parser: pytest.Parser) -> None:
     """Declare them."""
     group = parser.getgroup(PREFIX, "a Kafka broker for tests (txbroker)")
@@ -71,6 +75,18 @@ def read_options(config: pytest.Config) -> Options:
         per_worker=bool(_value(config, "per_worker")),
         start_timeout_s=_number(config, "start_timeout", 60, 1, 3600),
     )
+
+
+def warn_of_ignored(config: pytest.Config) -> None:
+    """Say which options do not concern the broker of `bootstrap_servers`; UsageError if the command line has them, too."""
+    of_command = [f"--{PREFIX}-{each.flag}" for each in OPTIONS if each.key in _OF_OWN_BROKER and config.getoption(f"{PREFIX}_{each.key}")]
+    in_file = [f"{PREFIX}_{each}" for each in _OF_OWN_BROKER if config.getini(f"{PREFIX}_{each}")]
+    what = "the fixture txbroker uses a broker that runs already (txbroker_bootstrap_servers)"
+    if of_command and config.getoption(f"{PREFIX}_bootstrap_servers"):
+        raise pytest.UsageError(f"{what}, on which {', '.join(of_command)} would have no effect: remove one or the other")
+    if of_command or in_file:
+        problem = f"{what}, on which {', '.join([*of_command, *in_file])} has no effect"
+        config.issue_config_time_warning(pytest.PytestConfigWarning(problem), stacklevel=2)
 
 
 def _value(config: pytest.Config, key: str) -> Any:

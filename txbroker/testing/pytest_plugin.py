@@ -7,6 +7,7 @@ them, also when that is killed.
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 import uuid
 from collections.abc import Callable, Generator, Iterator, Mapping
@@ -15,10 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from txbroker.testing.plugin_options import Options, add_options, read_options
+from txbroker.testing.plugin_options import Options, add_options, read_options, warn_of_ignored
 
 if TYPE_CHECKING:
-    from txbroker.testing.broker_report import BrokerReport
     from txbroker.testing.kafka import Kafka
     from txbroker.testing.namespaces import Namespace
 
@@ -26,9 +26,9 @@ MARKER = "txbroker"
 _MARKED = ("settings", "as_version")  # the arguments of the marker
 _WORKER_INPUT = "txbroker"
 _options = pytest.StashKey[Options]()
-_brokers = pytest.StashKey[list["Kafka"]]()  # that the fixtures have started and not ended yet
-_reports = pytest.StashKey[list["BrokerReport"]]()  # of a test
+_brokers = pytest.StashKey[list["Kafka"]]()  # that the fixture `txbroker` has given to tests, and that have not ended yet
 _prefix = pytest.StashKey[str]()  # of the names of a test
+_LIVE, _MIXIN = "txbroker.testing.live_brokers", "txbroker.testing.unittest_mixin"  # loaded when a test uses them
 _shared = pytest.StashKey[str]()  # the directory of the brokers that processes share, in the process that controls the others
 
 
@@ -42,6 +42,8 @@ def pytest_configure(config: pytest.Config) -> None:
     about = "the broker of the fixture `txbroker` has these settings, and is as this release of Kafka, in this test"
     config.addinivalue_line("markers", f"{MARKER}(settings={{...}}, as_version=...): {about}")
     config.stash[_options] = read_options(config)
+    if config.stash[_options].bootstrap_servers is not None and not hasattr(config, "workerinput"):
+        warn_of_ignored(config)
     config.stash[_brokers] = []
 
 
@@ -66,17 +68,25 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Called by pytest before the fixtures of a test: from now on the journal is about this test."""
-    if item.config.stash[_brokers] and _uses_broker(item):
-        from txbroker.testing.broker_report import BrokerReport
+    if _LIVE in sys.modules:
+        from txbroker.testing import live_brokers
 
-        item.stash[_reports] = [BrokerReport(kafka) for kafka in item.config.stash[_brokers]]
+        live_brokers.begin(_concerned(item))
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_call(item: pytest.Item) -> None:
     """Called by pytest when a test has passed: it fails if one of its rules has never acted."""
+    problem = ""
     for kafka in item.config.stash[_brokers]:
-        kafka.end_rules()
+        from txbroker.testing.errors import UnmatchedRule
+
+        try:
+            kafka.end_rules()
+        except UnmatchedRule as error:
+            problem = str(error)
+    if problem:
+        pytest.fail(problem, pytrace=False)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -91,19 +101,32 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, None]:
     """Called by pytest: the report of a failed test has the requests of its clients."""
     outcome = yield
     report = outcome.get_result()
-    if not report.failed or not item.config.stash[_brokers] or not _uses_broker(item):
+    if not report.failed or _LIVE not in sys.modules:
         return
-    from txbroker.testing.broker_report import BrokerReport
+    from txbroker.testing import live_brokers
 
-    known = item.stash.get(_reports, [])
-    for kafka in item.config.stash[_brokers]:
-        begun = next((each for each in known if each.kafka is kafka), None) or BrokerReport(kafka, from_start=True)
-        report.sections += begun.sections(item.stash.get(_prefix, None))
+    for sections in live_brokers.of_ended:
+        report.sections += sections
+    live_brokers.of_ended.clear()
+    for kafka in _concerned(item):
+        report.sections += live_brokers.report_of(kafka).sections(item.stash.get(_prefix, None))
 
 
-def _uses_broker(item: pytest.Item) -> bool:
-    """Whether the test has the broker, itself or by another fixture."""
-    return "txbroker" in getattr(item, "fixturenames", ())
+def _concerned(item: pytest.Item) -> list[Kafka]:
+    """The brokers that run and that the test may use. One that lasts for the session is left out unless the test has it."""
+    from txbroker.testing import live_brokers
+
+    of_fixture = item.config.stash[_brokers]
+    found = [*of_fixture] if MARKER in getattr(item, "fixturenames", ()) else []
+    lasting = [*of_fixture]
+    if _MIXIN in sys.modules:
+        from txbroker.testing import unittest_mixin
+
+        of_classes = unittest_mixin.brokers()
+        lasting += of_classes
+        if issubclass(getattr(item, "cls", None) or object, unittest_mixin.KafkaMixin):
+            found += of_classes
+    return [*found, *(kafka for kafka in live_brokers.started if kafka not in lasting)]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -174,10 +197,12 @@ def txbroker_factory(request: pytest.FixtureRequest) -> Iterator[Callable[..., K
     options = request.config.stash[_options]
     made: list[Kafka] = []
 
-    def make(**arguments: Any) -> Kafka:
-        settings = {**options.settings, **arguments.pop("settings", {})}
+    def make(*brokers: int, settings: Mapping[str, object] | None = None, **arguments: Any) -> Kafka:
+        __tracebackhide__ = True
+        if settings is None or isinstance(settings, Mapping):
+            settings = {**options.settings, **(settings or {})}
         given = {"start_timeout_s": options.start_timeout_s, "as_version": options.as_version, **arguments}
-        made.append(Kafka(settings=settings, **given))
+        made.append(Kafka(*brokers, settings=settings, **given))
         return made[-1]
 
     yield make

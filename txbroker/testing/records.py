@@ -34,7 +34,7 @@ class Record:
     """A record. Text becomes UTF-8: `Record("value", key="key")`.
 
     To be written: `timestamp` in milliseconds since 1970, None for now; `partition` None for 0. `offset` is that of a record that was
-    read; it is ignored when a record is written.
+    read; it is ignored when a record is written. KitError for values of other types.
     """
 
     value: bytes | None
@@ -53,6 +53,10 @@ class Record:
         partition: int | None = None,
         offset: int | None = None,
     ) -> None:
+        __tracebackhide__ = True  # by pytest
+        for name, number in (("timestamp", timestamp), ("partition", partition), ("offset", offset)):
+            if number is not None and not isinstance(number, int):
+                raise KitError(f"the {name} of a record is {number!r}; it must be a whole number or None")
         fields = {
             "value": _as_bytes(value),
             "key": _as_bytes(key),
@@ -66,7 +70,12 @@ class Record:
 
 
 def _as_bytes(content: bytes | str | None) -> bytes | None:
-    return content.encode() if isinstance(content, str) else content
+    __tracebackhide__ = True  # by pytest
+    if content is None or isinstance(content, bytes):
+        return content
+    if isinstance(content, str):
+        return content.encode()
+    raise KitError(f"a record has {content!r:.200} as content; it must be text, bytes or None")
 
 
 def produce(

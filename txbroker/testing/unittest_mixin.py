@@ -5,8 +5,8 @@ from __future__ import annotations
 import atexit
 import json
 import unittest
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from txbroker.testing.kafka import Kafka
 from txbroker.testing.namespaces import Namespace
@@ -20,26 +20,45 @@ else:
     _Base = object
 
 
+class _BrokerOfClass:
+    """The broker of a class, which starts when it is first asked for: Twisted's trial does not call setUpClass."""
+
+    def __get__(self, test: object, cls: Any) -> Kafka:
+        return _broker(cls.kafka_settings)
+
+
 class KafkaMixin(_Base):
     """`class MyTest(KafkaMixin, unittest.TestCase)`: `self.kafka` is a broker, `self.namespace` has names of the test's own.
 
-    All classes of a process that have the same `kafka_settings` share one broker, which ends with the process.
+    All classes of a process that have the same `kafka_settings` share one broker, which ends with the process. At the end of a test its
+    rules end, and what it has paused or refused is undone.
     """
 
-    kafka: ClassVar[Kafka]
+    kafka = _BrokerOfClass()
     kafka_settings: ClassVar[Mapping[str, object]] = {}
     namespace: Namespace
 
     @classmethod
     def setUpClass(cls) -> None:
         super().setUpClass()
-        cls.kafka = _broker(cls.kafka_settings)
+        cls.kafka  # noqa: B018  # it starts here: if it cannot, that is one error, and not one for each test
 
     def setUp(self) -> None:
         super().setUp()
         self.namespace = self.kafka.namespace(self._testMethodName)
         self.addCleanup(self.namespace.close)
         self.addCleanup(self.kafka.end_rules)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "namespace":
+            advice = "put KafkaMixin before TestCase in the bases of the class, and call super().setUp() in its setUp()"
+            raise AttributeError(f"{type(self).__name__} has no namespace, as KafkaMixin.setUp() was not called: {advice}")
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+
+def brokers() -> Collection[Kafka]:
+    """Those of all classes."""
+    return _brokers.values()
 
 
 def _broker(settings: Mapping[str, object]) -> Kafka:
