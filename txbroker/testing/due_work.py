@@ -32,6 +32,7 @@ log = logging.getLogger("txbroker.testing")
 
 STEPS = 200  # at most, where there are very many dates
 LOOK_S = 0.001
+REPLICATED_S = 2.0
 PATIENCE_S = 20.0  # for markers, which a partition without a leader holds back
 
 
@@ -55,12 +56,20 @@ class DueWork:
         self._problems = []
         target_ms = self._clock.offset.ms
         step_ms = max((target_ms - self._clock.shown_ms) // STEPS, 0)
+        await self._until_replicated()
         await self._do_due()
         while self._clock.shown_ms < target_ms:
             next_ms = min((date - self._clock.now_ms() for date in self._dates()), default=FOREVER_MS)
             self._clock.shown_ms = min(self._clock.shown_ms + next_ms + step_ms, target_ms)
             await self._do_due()
         return self._problems
+
+    async def _until_replicated(self) -> None:
+        """Retention and compaction end at the high watermark, which a new leader has to learn. A paused follower may hold it back."""
+        led = [(partition, partition.log.log_end_offset) for partition in self._components.replicas if partition.is_leader]
+        late_s = self._reactor.seconds() + REPLICATED_S
+        while any(partition.is_leader and partition.high_watermark < end for partition, end in led) and self._reactor.seconds() < late_s:
+            await deferLater(self._reactor, LOOK_S)
 
     async def _do_due(self) -> None:
         await self._end_transactions()
