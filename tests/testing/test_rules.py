@@ -312,7 +312,7 @@ def wrong(name: str, rule: Callable[[Kafka], object], problem: str) -> Any:
     wrong("topic", lambda k: k.when("Heartbeat", topic="t").disconnect(), "a rule for Heartbeat with a topic never matches"),
     wrong("group", lambda k: k.when("Produce", group="g").disconnect(), "a rule for Produce with a group never matches"),
     wrong("partition", lambda k: k.when("Produce", partition=1).disconnect(), "a rule for partition 1 needs a topic"),
-    wrong("whole topics", lambda k: k.when("Metadata", topic="t", partition=1).disconnect(), "a rule for Metadata with a partition"),
+    wrong("whole topics", lambda k: k.when("DeleteTopics", topic="t", partition=1).disconnect(), "DeleteTopics cannot be about a"),
     wrong("version of all", lambda k: k.when(version=3).disconnect(), "a rule for version 3 needs the name of a request"),
     wrong("no error", lambda k: k.when("Produce").error("NONE"), "NONE is the code of an answer without"),
     wrong("two triggers", lambda k: k.when("Produce").times(2).on_call(3), r"on_call\(\) is called after times\(\): a rule"),

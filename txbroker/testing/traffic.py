@@ -135,13 +135,13 @@ def request_classes() -> dict[str, type[Request]]:
 
 def has_partitions(message: type[Struct]) -> bool:
     """Whether a request or response names partitions of its topics."""
-    return any(_names_partitions(hint) for name, hint in field_types(message).items() if name in (*_TOPIC_LISTS, "responses"))
+    return any(_names_partitions(hint) for name, hint in field_types(message).items() if name in (*TOPIC_LISTS, "responses"))
 
 
 def _names_partitions(hint: Any) -> bool:
     """Whether a struct within this annotation has a list of partitions."""
     if isinstance(hint, type) and issubclass(hint, Struct):
-        return not hint.__fields__.keys().isdisjoint(_PARTITION_LISTS)
+        return not hint.__fields__.keys().isdisjoint(PARTITION_LISTS)
     return any(_names_partitions(each) for each in get_args(hint))
 
 
