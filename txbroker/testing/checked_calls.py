@@ -86,6 +86,8 @@ def _fits(value: object, hint: Any) -> bool:
     origin, inner = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
         return any(_fits(value, each) for each in inner)
+    if hint is Any:
+        return True
     if origin is Literal:
         return isinstance(value, str)  # the method itself lists the possible ones
     if hint is float:
