@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from txbroker.testing import live_brokers
 from txbroker.testing.broker_process import log_text
 from txbroker.testing.errors import KitError
 from txbroker.testing.journal import Entries, Entry
@@ -48,6 +49,27 @@ class BrokerReport:
         if warnings:
             found.append((f"warnings of the broker {self.kafka.bootstrap_servers}", "\n".join(warnings[-LINES_MAX:])))
         return found
+
+
+class Reports:
+    """The reports of the brokers in one run of tests. `of_ended`: of those that an exception has ended in the test that runs."""
+
+    def __init__(self) -> None:
+        self.of_ended: list[Sections] = []
+        self._begun: list[BrokerReport] = []
+        live_brokers.before_failed_end.append(self._ends)
+
+    def begin(self, kafkas: Iterable[Kafka]) -> None:
+        """A test begins: from now on the journals of these brokers are about it."""
+        self._begun = [BrokerReport(kafka) for kafka in kafkas]
+        self.of_ended.clear()
+
+    def of(self, kafka: Kafka) -> BrokerReport:
+        """That of a broker, which may have started within the test."""
+        return next((each for each in self._begun if each.kafka is kafka), None) or BrokerReport(kafka, from_start=True)
+
+    def _ends(self, kafka: Kafka) -> None:
+        self.of_ended.append(self.of(kafka).sections(None))
 
 
 def _of_test(entries: Entries, prefix: str) -> Entries:

@@ -44,8 +44,8 @@ class Options(NamedTuple):
     start_timeout_s: float
 
 
-# What a broker that runs already has by itself. `start_timeout` and `settings` are also of `txbroker_factory`.
-_OF_OWN_BROKER = ("settings", "port", "per_worker", "start_timeout")
+# What a broker that runs already has by itself. `settings`, `start_timeout` and `as_version` are also of `txbroker_factory`.
+_OF_OWN_BROKER = ("settings", "port", "per_worker", "start_timeout", "as_version")
 
 
 def add_options(parser: pytest.Parser) -> None:

@@ -19,6 +19,7 @@ import pytest
 from txbroker.testing.plugin_options import Options, add_options, read_options, warn_of_ignored
 
 if TYPE_CHECKING:
+    from txbroker.testing.broker_report import Reports
     from txbroker.testing.kafka import Kafka
     from txbroker.testing.namespaces import Namespace
 
@@ -27,6 +28,7 @@ _MARKED = ("settings", "as_version")  # the arguments of the marker
 _WORKER_INPUT = "txbroker"
 _options = pytest.StashKey[Options]()
 _brokers = pytest.StashKey[list["Kafka"]]()  # that the fixture `txbroker` has given to tests, and that have not ended yet
+_reports = pytest.StashKey["Reports"]()
 _prefix = pytest.StashKey[str]()  # of the names of a test
 _LIVE, _MIXIN = "txbroker.testing.live_brokers", "txbroker.testing.unittest_mixin"  # loaded when a test uses them
 _shared = pytest.StashKey[str]()  # the directory of the brokers that processes share, in the process that controls the others
@@ -69,9 +71,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Called by pytest before the fixtures of a test: from now on the journal is about this test."""
     if _LIVE in sys.modules:
-        from txbroker.testing import live_brokers
-
-        live_brokers.begin(_concerned(item))
+        _reports_of(item.config).begin(_concerned(item))
 
 
 @pytest.hookimpl(trylast=True)
@@ -103,13 +103,21 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, None]:
     report = outcome.get_result()
     if not report.failed or _LIVE not in sys.modules:
         return
-    from txbroker.testing import live_brokers
-
-    for sections in live_brokers.of_ended:
+    reports = _reports_of(item.config)
+    for sections in reports.of_ended:
         report.sections += sections
-    live_brokers.of_ended.clear()
+    reports.of_ended.clear()
     for kafka in _concerned(item):
-        report.sections += live_brokers.report_of(kafka).sections(item.stash.get(_prefix, None))
+        report.sections += reports.of(kafka).sections(item.stash.get(_prefix, None))
+
+
+def _reports_of(config: pytest.Config) -> Reports:
+    """Those of this run, which begin with the first broker."""
+    if _reports not in config.stash:
+        from txbroker.testing.broker_report import Reports
+
+        config.stash[_reports] = Reports()
+    return config.stash[_reports]
 
 
 def _concerned(item: pytest.Item) -> list[Kafka]:
@@ -195,6 +203,7 @@ def txbroker_factory(request: pytest.FixtureRequest) -> Iterator[Callable[..., K
     from txbroker.testing.kafka import Kafka
 
     options = request.config.stash[_options]
+    _reports_of(request.config)
     made: list[Kafka] = []
 
     def make(*brokers: int, settings: Mapping[str, object] | None = None, **arguments: Any) -> Kafka:
