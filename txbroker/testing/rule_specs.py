@@ -157,7 +157,7 @@ def _check_api(spec: RuleSpec) -> None:
         if spec.action == "edit":
             raise KitError("edit changes the fields of an answer: name the request whose answer it is")
         return
-    known = request_classes()
+    known = request_classes(spec.api)
     if spec.api not in known:
         raise KitError(f"there is no request {spec.api!r}{_suggestion(spec.api, known)}; use a name of Kafka's protocol guide")
     versions = known[spec.api].versions

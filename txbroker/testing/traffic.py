@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, get_args
 
 from txbroker.errors import error_name
+from txbroker.wire import messages
 from txbroker.wire.schema import Request, Response, Struct, field_types
 
 NAMES_MAX = 20  # topic-partitions and errors of one request that the journal shows
@@ -128,8 +131,15 @@ def _codes(message: Struct) -> Iterator[int]:
                     yield from _codes(element)
 
 
-def request_classes() -> dict[str, type[Request]]:
-    """The requests that this process knows, by their names in Kafka's protocol guide."""
+def request_classes(wanted: str) -> dict[str, type[Request]]:
+    """The requests, by their names in Kafka's protocol guide: those that this process has loaded, or all if the wanted one is not there."""
+    if wanted not in _loaded_requests():
+        for module in pkgutil.iter_modules(messages.__path__):
+            importlib.import_module(f"{messages.__name__}.{module.name}")
+    return _loaded_requests()
+
+
+def _loaded_requests() -> dict[str, type[Request]]:
     return {cls.__name__.removesuffix("Request"): cls for cls in Request.__subclasses__()}
 
 
