@@ -51,7 +51,7 @@ WAYS_OUT = {
 }  # fmt: skip
 NO_WAY_OUT = {"threading.Lock", "mmap.mmap"}
 # The only places that read the wall clock: for timestamps of records, dates that are shown, and ages of records.
-WALL_CLOCK = ("broker_service.py", "cli/", "testing/records.py")
+WALL_CLOCK = ("broker_service.py", "cli/", "testing/records.py", "testing/secured.py")
 WALL_CLOCKS = re.compile(
     r"([\w.]+\.)?time\.(time|time_ns|CLOCK_REALTIME)|([\w.]+\.)?(datetime|date)\.(now|utcnow|today)|twisted\.python\.runtime.*"
 )

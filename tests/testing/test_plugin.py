@@ -178,8 +178,8 @@ def test_the_marker_gives_a_test_a_broker_with_other_settings(suite: Suite) -> N
 
 @pytest.mark.parametrize(("marker", "arguments", "problem"), [
     ("settings={}", "", "has the marker txbroker, but does not use the fixture txbroker: add it to the arguments, or remove the marker"),
-    ("setings={}", "txbroker", "the marker txbroker takes only settings={key: value} and as_version=, not setings={}"),
-    ("settings=3", "txbroker", "the marker txbroker takes only settings={key: value} and as_version=, not 3"),
+    ("setings={}", "txbroker", "the marker txbroker takes only settings={key: value}, as_version= and security=, not setings={}"),
+    ("settings=3", "txbroker", "the marker txbroker takes only settings={key: value}, as_version= and security=, not 3"),
     ("settings={'num.partitons': 3}", "txbroker",
      "the broker did not start: num.partitons is not a known key (did you mean num.partitions?); correct or remove it"),
 ], ids=["no fixture", "another argument", "another type", "unknown setting"])  # fmt: skip

@@ -17,6 +17,7 @@ from txbroker.errors import StartError
 from txbroker.ready_file import ReadyFile
 from txbroker.testing import Kafka, KitError
 from txbroker.testing.cluster_settings import BROKERS_MAX
+from txbroker.testing.secured import PLAINTEXT, PROTOCOLS
 
 DESCRIPTION = """\
 Run a broker for tests, with its data in a temporary directory, until SIGTERM or Ctrl-C. When it serves clients, a line of JSON with
@@ -45,6 +46,8 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--topic", action="append", default=[], type=_topic, metavar="NAME[:PARTITIONS]", help=topic_help)
     release_help = "the release of Kafka whose requests and versions clients see, such as 2.8 (default: those of this broker)"
     parser.add_argument("--as-version", metavar="RELEASE", help=release_help)
+    security_help = "the security protocol; the line of JSON has the settings of a client on librdkafka and of a Java client"
+    parser.add_argument("--security", choices=PROTOCOLS, default=PLAINTEXT, help=security_help)
     parser.add_argument("--ready-file", metavar="FILE", help="write the line of JSON to FILE once clients are served")
     input_help = "stop when standard input ends: with a pipe to it, the broker ends with the test process, also when that is killed"
     parser.add_argument("--stop-with-input", action="store_true", help=input_help)
@@ -77,9 +80,13 @@ def run(arguments: argparse.Namespace) -> int:
     ready = ReadyFile(arguments.ready_file)
     try:
         ready.remove_earlier()
-        given: dict[str, Any] = {"settings": arguments.setting, "topics": dict(arguments.topic), "as_version": arguments.as_version}
+        given: dict[str, Any] = {"settings": arguments.setting, "topics": dict(arguments.topic)}
+        given |= {"as_version": arguments.as_version, "security": arguments.security}
         with Kafka(arguments.brokers, port=arguments.port, **given) as kafka:
-            line = json.dumps({"bootstrap_servers": kafka.bootstrap_servers, "control_url": kafka.control_url})
+            shown: dict[str, Any] = {"bootstrap_servers": kafka.bootstrap_servers, "control_url": kafka.control_url}
+            if arguments.security != PLAINTEXT:
+                shown["client_config"] = {library: kafka.client_config(library) for library in ("librdkafka", "java")}
+            line = json.dumps(shown)
             _write(ready, line)
             try:
                 print(line, flush=True)

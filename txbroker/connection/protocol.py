@@ -79,6 +79,11 @@ class Connection(Admission):
         """The route of a request by its first four bytes (`registry.route_key`); ProtocolError if there is none."""
         return self._routes[key]
 
+    @property
+    def takes_messages(self) -> bool:
+        """Whether the next frame is a message of a login, without a header."""
+        return False
+
     def _enter(self, route: Route) -> bool:
         """Go to the state that a request leads to; False if no more are taken. OutOfTurn if it may not be sent in this state."""
         if self._is_ending:

@@ -48,6 +48,11 @@ class SaslConnection(Connection):
         self._is_waiting = False  # the next message of the login must wait
         self._intercepts = False  # one of both
 
+    @property
+    def takes_messages(self) -> bool:
+        """See `Connection`."""
+        return self._takes_messages
+
     def makeConnection(self, transport: FrameTransport) -> None:
         super().makeConnection(transport)
         self._session.login = self._login

@@ -12,6 +12,7 @@
 | `records` | `Record`, and writing and reading records with txbroker's own client |
 | `topics` | creating, compacting, expiring and deleting topics, deleting groups |
 | `namespaces` | `Namespace`: unique names of topics and groups, which are deleted together |
+| `secured` | TLS and logins: certificate, user, and what brokers and clients need of them |
 | `client_settings` | the settings with which a client library connects |
 | `shared_brokers` | one broker for several processes of one test run |
 | `plugin_options` | the options of the pytest plugin |

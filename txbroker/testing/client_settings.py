@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from txbroker.testing.errors import KitError
+from txbroker.testing.secured import OF_LIBRARY, Security
 
 # The libraries' names of bootstrap servers, group, and where a group without offsets begins.
 _PROPERTIES = ("bootstrap.servers", "group.id", "auto.offset.reset")
@@ -21,10 +22,10 @@ LIBRARIES: Mapping[str, tuple[str, str, str]] = {
 OF_CONSUMERS: Mapping[str, Mapping[str, Any]] = {"kafka-python": {"metadata_max_age_ms": 1000}}
 
 
-def client_settings(library: str, bootstrap_servers: str, group: str | None) -> dict[str, Any]:
+def client_settings(library: str, bootstrap_servers: str, group: str | None, security: Security | None = None) -> dict[str, Any]:
     """The settings for a producer or an admin client; with a group those for a consumer, which begins at the first record. KitError."""
     if library not in LIBRARIES:
         raise KitError(f"there are no settings for the client {library!r}; use one of {', '.join(LIBRARIES)}, or bootstrap_servers")
     servers_name, group_name, reset_name = LIBRARIES[library]
-    found = {servers_name: bootstrap_servers}
+    found = {servers_name: bootstrap_servers, **({} if security is None else OF_LIBRARY[library](security))}
     return found if group is None else {**found, group_name: group, reset_name: "earliest", **OF_CONSUMERS.get(library, {})}

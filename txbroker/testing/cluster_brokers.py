@@ -89,8 +89,12 @@ class ClusterBrokers:
     def __init__(
         self, directory: Path, common: Mapping[str, str], ports: Sequence[int], data: str, socket_path: str, began_s: float,
         *, before_end: BeforeEnd, after_start: Callable[[ClusterBroker], None], as_version: str | None = None,
+        protocol: str,
     ) -> None:  # fmt: skip
-        """KitError if a port is in use; 0 takes a free one. `as_version`: the release of Kafka that clients see."""
+        """KitError if a port is in use; 0 takes a free one.
+
+        `as_version`: the release of Kafka that clients see. `protocol`: their security protocol.
+        """
         self._tally = SharedTally(str(directory / TALLY))
         self._before_end = before_end
         self._after_start = after_start
@@ -101,7 +105,7 @@ class ClusterBrokers:
             arguments += ["--as-version", as_version]
         for number, port in enumerate(ports):
             reserved = reserve(port)
-            settings = broker_overrides(common, number, reserved.getsockname()[1], data, socket_path)
+            settings = broker_overrides(common, number, reserved.getsockname()[1], data, socket_path, protocol)
             own = directory / f"broker.{number}"
             process = BrokerProcess(
                 own, settings, os.getpid(), remove=True, module=BROKER, arguments=arguments, log_path=directory / "broker.log"

@@ -39,6 +39,7 @@ from txbroker.testing.cluster_control import ClusterControl
 from txbroker.testing.control_server import ControlFactory
 from txbroker.testing.errors import KitError
 from txbroker.testing.process_end import watch_process
+from txbroker.testing.secured import PLAINTEXT
 from txbroker.testing.settings import HOST
 
 SOCKET = "metadata"  # relative to the directory: the path of a socket is short
@@ -84,7 +85,7 @@ class ClusterServer:
         def make(before_end: BeforeEnd, after_start: Callable[[ClusterBroker], None]) -> ClusterBrokers:
             return ClusterBrokers(
                 self._directory, common, ports, arguments.data, f"../{SOCKET}", began_s,
-                before_end=before_end, after_start=after_start, as_version=arguments.as_version,
+                before_end=before_end, after_start=after_start, as_version=arguments.as_version, protocol=arguments.protocol,
             )  # fmt: skip
 
         control = self._control = ClusterControl(make, self._expire_from_thread, deferToThread)
@@ -166,6 +167,7 @@ def main() -> int:
     parser.add_argument("--ports", required=True, help="of the brokers, comma-separated; 0 takes a free one")
     parser.add_argument("--data", required=True, help="the directory of the data")
     parser.add_argument("--start-timeout", type=float, required=True, metavar="SECONDS", help="for each broker")
+    parser.add_argument("--protocol", default=PLAINTEXT, help="the security protocol of clients")
     parser.add_argument("--as-version", metavar="RELEASE", help="the release of Kafka that clients see")
     parser.add_argument("--directory", required=True, help="of this cluster")
     parser.add_argument("--stop-with", type=int, required=True, metavar="PID", help="stop when this process has ended")

@@ -130,6 +130,11 @@ class FaultProtocol:
         """See `FrameProtocol`."""
         if self._ended:
             return True
+        if self._inner.takes_messages:  # of a login, without a header
+            self._pull()
+            taken = self._inner.frame_received(frame)
+            self._add(list(self._inner.take_output()))
+            return taken
         if self._faults.gate.is_closed:
             self._wait_at_gate()
             return False

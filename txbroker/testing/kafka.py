@@ -33,6 +33,7 @@ from txbroker.testing.records import Reading, Record, produce
 from txbroker.testing.reserved_port import reserve
 from txbroker.testing.rule_specs import RuleSpec, known_brokers
 from txbroker.testing.rules import Rules, When
+from txbroker.testing.secured import PLAINTEXT, Security, check_protocol, security_of
 from txbroker.testing.settings import OWN_CLIENT_ID, broker_settings
 from txbroker.testing.topics import Administration
 
@@ -52,6 +53,8 @@ class Kafka(BrokerControl):
 
     `as_version`: the release of Kafka whose requests and versions clients see, such as "2.8"; None for those of this broker.
 
+    `security`: SSL, SASL_PLAINTEXT or SASL_SSL, with a certificate and a user, which `client_config` has.
+
     `port`: 0 takes a free one. `data`: the directory for its logs; None for a temporary one, which is removed at the end. `topics`: the
     names and numbers of partitions of the first topics. `settings`: keys of Kafka's server.properties; an unknown one is an error.
 
@@ -68,8 +71,12 @@ class Kafka(BrokerControl):
         settings: Mapping[str, object] | None = None,
         start_timeout_s: float = START_TIMEOUT_S,
         as_version: str | None = None,
+        security: str = PLAINTEXT,
     ) -> None:
         check_brokers(brokers, port)
+        check_protocol(security)
+        self._protocol = security
+        self._security: Security | None = None  # from the start on
         self._form = [] if as_version is None else ["--as-version", release_of(as_version).name]
         self._count = brokers
         self._port = port
@@ -91,15 +98,18 @@ class Kafka(BrokerControl):
 
     @classmethod
     def connect(
-        cls, bootstrap_servers: str, control_url: str | None = None, *, log_path: Path | None = None, is_shared: bool = False
-    ) -> Kafka:
+        cls, bootstrap_servers: str, control_url: str | None = None, *, log_path: Path | None = None, is_shared: bool = False,
+        security: Security | None = None,
+    ) -> Kafka:  # fmt: skip
         """A broker that runs already, txbroker or Apache Kafka: comma-separated HOST:PORT. It is neither started nor stopped.
 
         `control_url`: that of another `Kafka`, for rules and the journal. `is_shared`: it has clients of other tests at the same time.
+        `security`: that of a broker of this test kit.
         """
         _addresses(bootstrap_servers)
         kafka = cls()
         kafka._servers = bootstrap_servers
+        kafka._security = security
         kafka._log_path = log_path
         kafka._control = ControlClient(control_url, _NO_CONTROL)
         kafka.is_shared = is_shared
@@ -115,6 +125,9 @@ class Kafka(BrokerControl):
             self._directory = Path(tempfile.mkdtemp(prefix=DIRECTORY_PREFIX))
         is_first = self._servers is None
         try:
+            self._security = security_of(self._protocol, self._directory)
+            if self._security is not None:
+                self._security.write()
             process = self._new_process(self._directory)
             process.start(self._start_timeout_s)
         except BaseException:
@@ -143,14 +156,15 @@ class Kafka(BrokerControl):
         if self._count == 1:
             if self._reserved is None:
                 self._reserved = reserve(self._port)
-            settings = broker_settings(self._settings, self._reserved.getsockname()[1], data)
+            settings = broker_settings(self._settings, self._reserved.getsockname()[1], data, self._security)
             return BrokerProcess(directory, settings, self._owner, remove=True, arguments=self._form)
         if self._servers is None:
             ports = [self._port and self._port + number for number in range(self._count)]
         else:
             ports = [port for _, port in _addresses(self._servers)]
         arguments = ["--ports", ",".join(map(str, ports)), "--data", data, "--start-timeout", str(self._start_timeout_s), *self._form]
-        settings = cluster_settings(self._settings, self._count)
+        arguments += ["--protocol", self._protocol]
+        settings = cluster_settings(self._settings, self._count, self._security)
         return BrokerProcess(directory, settings, self._owner, remove=True, module=CLUSTER, arguments=arguments)
 
     def stop(self) -> None:
@@ -321,7 +335,7 @@ class Kafka(BrokerControl):
 
         With a group they are those of a consumer, which begins at the first record. KitError for another library.
         """
-        return client_settings(library, self.bootstrap_servers, group)
+        return client_settings(library, self.bootstrap_servers, group, self._security)
 
     def namespace(self, name: str = "test") -> Namespace:
         """Unique names, for a with statement, at whose end the topics and groups of the namespace are deleted."""
@@ -382,16 +396,16 @@ class Kafka(BrokerControl):
         Records without a timestamp get the date of the broker's clock.
         """
         with self._reached() as addresses_:
-            return produce(addresses_, topic, records, _CLIENT, self._ahead_ms())
+            return produce(addresses_, topic, records, self._client(), self._ahead_ms())
 
     def records(self, topic: str) -> list[Record]:
         """All records of a topic, by partition and offset, without those of open and aborted transactions."""
-        with self._reached() as addresses_, Reading(addresses_, topic, _CLIENT) as reading:
+        with self._reached() as addresses_, Reading(addresses_, topic, self._client()) as reading:
             return reading.read()
 
     def consume(self, topic: str, count: int = 1, timeout_s: float = 10.0) -> list[Record]:
         """As `records`, as soon as there are `count` of them or more; KitError if there are fewer after `timeout_s`."""
-        with self._reached() as addresses_, Reading(addresses_, topic, _CLIENT) as reading:
+        with self._reached() as addresses_, Reading(addresses_, topic, self._client()) as reading:
             return reading.wait(count, timeout_s)
 
     def _ahead_ms(self) -> int:
@@ -403,7 +417,11 @@ class Kafka(BrokerControl):
     @contextmanager
     def _administration(self) -> Iterator[Administration]:
         with self._reached() as addresses_:
-            yield Administration(addresses_, _CLIENT)
+            yield Administration(addresses_, self._client())
+
+    def _client(self) -> ClientSettings:
+        """Of the test kit's own clients."""
+        return ClientSettings(client_id=OWN_CLIENT_ID, security=None if self._security is None else self._security.own())
 
     @contextmanager
     def _reached(self) -> Iterator[list[tuple[str, int]]]:
@@ -428,9 +446,6 @@ class Kafka(BrokerControl):
         if self._directory is not None:
             shutil.rmtree(self._directory, ignore_errors=True)
             self._directory = None
-
-
-_CLIENT = ClientSettings(client_id=OWN_CLIENT_ID)
 
 
 def _addresses(bootstrap_servers: str) -> list[tuple[str, int]]:

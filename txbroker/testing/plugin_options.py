@@ -25,6 +25,7 @@ OPTIONS = (
     Option("port", "port", "string", "PORT", "the port of the broker; without it a free one is taken"),
     Option("partitions", "partitions", "string", "N", "the number of partitions of txbroker_topic (default: 1)"),
     Option("as_version", "as-version", "string", "RELEASE", "the release of Kafka whose requests and versions clients see, such as 2.8"),
+    Option("security", "security", "string", "PROTOCOL", "SSL, SASL_PLAINTEXT or SASL_SSL: the broker has a certificate and a user"),
     Option("bootstrap_servers", "bootstrap-servers", "string", "HOST:PORT,...", "use a broker that runs already, txbroker or Apache Kafka"),
     Option("per_worker", "per-worker", "bool", "", "one broker for each process of pytest-xdist, instead of one for all"),
     Option("start_timeout", "start-timeout", "string", "SECONDS", "how long the broker may take to start (default: 60)"),
@@ -39,6 +40,7 @@ class Options(NamedTuple):
     port: int
     partitions: int
     as_version: str | None
+    security: str
     bootstrap_servers: str | None
     per_worker: bool
     start_timeout_s: float
@@ -71,6 +73,7 @@ def read_options(config: pytest.Config) -> Options:
         port=_number(config, "port", 0, 0, 65535),
         partitions=_number(config, "partitions", 1, 1, 10_000),
         as_version=_value(config, "as_version"),
+        security=_value(config, "security") or "PLAINTEXT",
         bootstrap_servers=_value(config, "bootstrap_servers"),
         per_worker=bool(_value(config, "per_worker")),
         start_timeout_s=_number(config, "start_timeout", 60, 1, 3600),

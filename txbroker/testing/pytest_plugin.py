@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from txbroker.testing.namespaces import Namespace
 
 MARKER = "txbroker"
-_MARKED = ("settings", "as_version")  # the arguments of the marker
+_MARKED = ("settings", "as_version", "security")  # the arguments of the marker
 _WORKER_INPUT = "txbroker"
 _options = pytest.StashKey[Options]()
 _brokers = pytest.StashKey[list["Kafka"]]()  # that the fixture `txbroker` has given to tests, and that have not ended yet
@@ -41,8 +41,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Called by pytest: read the options."""
-    about = "the broker of the fixture `txbroker` has these settings, and is as this release of Kafka, in this test"
-    config.addinivalue_line("markers", f"{MARKER}(settings={{...}}, as_version=...): {about}")
+    about = "the broker of the fixture `txbroker` has these settings, release and security protocol in this test"
+    config.addinivalue_line("markers", f"{MARKER}(settings={{...}}, as_version=..., security=...): {about}")
     config.stash[_options] = read_options(config)
     if config.stash[_options].bootstrap_servers is not None and not hasattr(config, "workerinput"):
         warn_of_ignored(config)
@@ -147,7 +147,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         unknown = [*map(repr, marker.args), *(f"{name}={value!r}" for name, value in marker.kwargs.items() if name not in _MARKED)]
         own = marker.kwargs.get("settings", {})
         if unknown or not isinstance(own, Mapping):
-            problem = f"takes only settings={{key: value}} and as_version=, not {', '.join(unknown) or repr(own)}"
+            problem = f"takes only settings={{key: value}}, as_version= and security=, not {', '.join(unknown) or repr(own)}"
             pytest.fail(f"{metafunc.definition.nodeid}: the marker {MARKER} {problem}", pytrace=False)
         settings = {**own, **settings}  # the nearest marker comes first
         form = {**{name: value for name, value in marker.kwargs.items() if name != "settings"}, **form}
@@ -210,8 +210,8 @@ def txbroker_factory(request: pytest.FixtureRequest) -> Iterator[Callable[..., K
         __tracebackhide__ = True
         if settings is None or isinstance(settings, Mapping):
             settings = {**options.settings, **(settings or {})}
-        given = {"start_timeout_s": options.start_timeout_s, "as_version": options.as_version, **arguments}
-        made.append(Kafka(*brokers, settings=settings, **given))
+        own = {"start_timeout_s": options.start_timeout_s, "as_version": options.as_version, "security": options.security}
+        made.append(Kafka(*brokers, settings=settings, **{**own, **arguments}))
         return made[-1]
 
     yield make
@@ -219,14 +219,16 @@ def txbroker_factory(request: pytest.FixtureRequest) -> Iterator[Callable[..., K
         kafka.close()
 
 
-def _broker(config: pytest.Config, settings: Mapping[str, object] | None = None, as_version: str | None = None) -> Iterator[Kafka]:
-    """The broker with these settings beside those of the options. `as_version`: in place of that of the options."""
+def _broker(
+    config: pytest.Config, settings: Mapping[str, object] | None = None, as_version: str | None = None, security: str | None = None
+) -> Iterator[Kafka]:
+    """The broker with these settings beside those of the options. `as_version` and `security` are in place of those of the options."""
     from txbroker.testing.errors import KitError
     from txbroker.testing.kafka import Kafka
 
     options = config.stash[_options]
     if options.bootstrap_servers is not None:
-        if settings or as_version:
+        if settings or as_version or security:
             problem = "the settings of a broker that runs already cannot be changed"
             raise KitError(f"{problem}: remove --txbroker-bootstrap-servers, or leave this test out with -m 'not {MARKER}'")
         kafka = Kafka.connect(options.bootstrap_servers)
@@ -235,18 +237,18 @@ def _broker(config: pytest.Config, settings: Mapping[str, object] | None = None,
         yield kafka
         return
     all_settings = {**options.settings, **(settings or {})}
-    port = 0 if settings or as_version else options.port  # the port is that of the first broker
-    as_version = as_version or options.as_version
+    port = 0 if settings or as_version or security else options.port  # the port is that of the first broker
+    as_version, security = as_version or options.as_version, security or options.security
     place = getattr(config, "workerinput", {}).get(_WORKER_INPUT)
     if place is not None and not options.per_worker and Path(f"/proc/{place['owner']}").exists():
         from txbroker.testing.shared_brokers import SharedBroker
 
-        shared = SharedBroker(Path(place["directory"]), place["owner"], all_settings, port, options.topics, as_version)
+        shared = SharedBroker(Path(place["directory"]), place["owner"], all_settings, port, options.topics, as_version, security)
         yield shared.get(options.start_timeout_s)
         return
     if place is not None and port:
         raise KitError(f"each process of pytest-xdist would have a broker on port {port}: remove --txbroker-per-worker, or the port")
-    given: dict[str, Any] = {"start_timeout_s": options.start_timeout_s, "as_version": as_version}
+    given: dict[str, Any] = {"start_timeout_s": options.start_timeout_s, "as_version": as_version, "security": security}
     with Kafka(port=port, topics=options.topics, settings=all_settings, **given) as kafka:
         yield kafka
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Protocol
 
 from txbroker.testing.errors import KitError
 
@@ -29,16 +30,27 @@ _ARGUMENTS = {"listeners": "use port=", "log.dirs": "use data=", "log.dir": "use
 _CLUSTER = ("zookeeper.connect", "process.roles")
 
 
-def broker_settings(settings: Mapping[str, object], port: int, data: str) -> dict[str, str]:
+def broker_settings(settings: Mapping[str, object], port: int, data: str, security: Secured | None = None) -> dict[str, str]:
     """All settings of a broker, as text; KitError. `port`: 0 takes a free one. The broker itself checks keys and values."""
+    listeners = f"PLAINTEXT://{HOST}:{port}" if security is None else f"{security.protocol}://{HOST}:{port},{INTERNAL}://{HOST}:0"
     refuse_own(settings)
     check_port(port)
     return {
         **DEFAULTS,
+        **({} if security is None else security.settings()),
         **{key: setting_text(value) for key, value in settings.items()},
-        "listeners": f"PLAINTEXT://{HOST}:{port}",
+        "listeners": listeners,
         "log.dirs": data,
     }
+
+
+class Secured(Protocol):
+    """TLS and logins of a broker (`secured.py`)."""
+
+    @property
+    def protocol(self) -> str: ...
+
+    def settings(self) -> dict[str, str]: ...
 
 
 def refuse_own(settings: Mapping[str, object]) -> None:

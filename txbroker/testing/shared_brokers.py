@@ -21,6 +21,7 @@ from txbroker.testing.broker_process import STOP_TIMEOUT_S, BrokerProcess, log_t
 from txbroker.testing.errors import KitError
 from txbroker.testing.kafka import Kafka
 from txbroker.testing.kafka_releases import release_of
+from txbroker.testing.secured import PLAINTEXT, security_of
 from txbroker.testing.server import LOCK
 from txbroker.testing.settings import broker_settings
 
@@ -33,9 +34,10 @@ class SharedBroker:
 
     def __init__(
         self, directory: Path, owner: int, settings: Mapping[str, object], port: int, topics: Mapping[str, int],
-        as_version: str | None = None,
+        as_version: str | None = None, security: str = PLAINTEXT,
     ) -> None:  # fmt: skip
-        key = json.dumps([sorted((name, str(value)) for name, value in settings.items()), port, sorted(topics.items()), as_version])
+        own = sorted((name, str(value)) for name, value in settings.items())
+        key = json.dumps([own, port, sorted(topics.items()), as_version, security])
         self.directory = directory / hashlib.sha256(key.encode()).hexdigest()[:16]
         self.log_path = self.directory / "broker.log"
         self._around = directory
@@ -43,6 +45,7 @@ class SharedBroker:
         self._settings = settings
         self._port = port
         self._topics = topics
+        self._security = security_of(security, self.directory)
         self._form = [] if as_version is None else ["--as-version", release_of(as_version).name]
 
     def get(self, start_timeout_s: float) -> Kafka:
@@ -59,7 +62,9 @@ class SharedBroker:
 
     def _start(self, timeout_s: float) -> Kafka:
         self.directory.mkdir(exist_ok=True)
-        settings = broker_settings(self._settings, self._port, str(self.directory / "data"))
+        if self._security is not None:
+            self._security.write()
+        settings = broker_settings(self._settings, self._port, str(self.directory / "data"), self._security)
         process = BrokerProcess(self.directory, settings, self._owner, remove=True, arguments=self._form)
         process.start(timeout_s)
         kafka = self._kafka(process.address, process.control_url)
@@ -83,7 +88,7 @@ class SharedBroker:
         return self._kafka(state["address"], state["control"])
 
     def _kafka(self, address: str, control_url: str) -> Kafka:
-        return Kafka.connect(address, control_url, log_path=self.log_path, is_shared=True)
+        return Kafka.connect(address, control_url, log_path=self.log_path, is_shared=True, security=self._security)
 
 
 def stop_all(directory: Path) -> None:

@@ -9,6 +9,7 @@ import secrets
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from glob import escape, glob
 from typing import Any
 
@@ -159,9 +160,9 @@ def _places(arguments: argparse.Namespace, directory: str) -> list[Place]:
 
 def _files(arguments: argparse.Namespace, directory: str, places: Sequence[Place]) -> dict[str, tuple[str, int]]:
     """Texts and modes by their paths in the directory."""
-    from txbroker.cli.secure import certificate_maker
+    from txbroker.security import certificate_maker
 
-    now = certificate_maker.now()
+    now = datetime.now(UTC)
     days = max(certificate_maker.AUTHORITY_DAYS, arguments.days)
     authority = certificate_maker.Authority.new(f"txbroker authority {secrets.token_hex(4)}", now, days)
     passwords = secured_files.random_passwords()
@@ -227,7 +228,7 @@ def _print_first_steps(arguments: argparse.Namespace, directory: str, places: Se
 
 def run_renew(arguments: argparse.Namespace) -> int:
     """Replace all certificates or none; CommandFailed."""
-    from txbroker.cli.secure import certificate_maker
+    from txbroker.security import certificate_maker
 
     directory = os.path.abspath(arguments.directory)
     certificate = _read(directory, "ca.pem")
@@ -235,7 +236,7 @@ def run_renew(arguments: argparse.Namespace) -> int:
     if arguments.ca_key is None and not os.path.lexists(key):
         raise CommandFailed(f"{directory} has no ca.key, the key of the authority: name the file where you keep it with --ca-key")
     own = certificate_maker.Pair(read_text(key), certificate)
-    authority = certificate_maker.Authority.load(own, certificate_maker.now())
+    authority = certificate_maker.Authority.load(own, datetime.now(UTC))
     paths = sorted(glob(os.path.join(escape(directory), "broker.pem")) + glob(os.path.join(escape(directory), "broker-*", "broker.pem")))
     if not paths:
         raise CommandFailed(f"{directory} has no broker.pem, neither itself nor in a directory broker-N; `txbroker secure init` writes one")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from txbroker.console.failures import CommandFailed
@@ -49,6 +49,7 @@ class Authority:
     @classmethod
     def new(cls, name: str, now: datetime, days: int) -> Authority:
         """One that ends after `days`. `name`: of its certificate, the same for no other authority."""
+        now = now.replace(microsecond=0)  # certificates have whole seconds
         key = ec.generate_private_key(ec.SECP256R1())
         subject = _named(name)
         builder = _builder(key.public_key(), subject, subject, now, now + timedelta(days=days), authority=True)
@@ -57,6 +58,7 @@ class Authority:
     @classmethod
     def load(cls, pair: Pair, now: datetime) -> Authority:
         """CommandFailed if key and certificate cannot be used, or the certificate has ended."""
+        now = now.replace(microsecond=0)
         try:
             key = serialization.load_pem_private_key(pair.key.encode(), None)
             certificate = x509.load_pem_x509_certificate(pair.certificate.encode())
@@ -103,11 +105,6 @@ class Authority:
         for extension in (both, issuer, names):
             builder = builder.add_extension(extension, critical=False)
         return Pair(_key_text(key), _text(builder.sign(self._key, hashes.SHA256()))), ends
-
-
-def now() -> datetime:
-    """The time of the wall clock, in whole seconds as in certificates."""
-    return datetime.now(UTC).replace(microsecond=0)
 
 
 def _builder(
