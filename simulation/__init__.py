@@ -18,6 +18,7 @@ group coordinators, and the loops that copy partitions. A seed decides everythin
     clients/       producers, transactions, consumers, members of groups, administrators
     ledger.py      what clients sent and saw; transaction_ledger.py and group_ledger.py: of transactions and groups
     faults.py      carries out the faults of a plan; directed_faults.py: those of several steps; fault_actions.py: what both do and undo
+    rules.py       rules for faults, as those of brokers for tests, on the clients' connections
     invariants/    what must hold after every step, and at the end
     trace.py       one line for each transition; its hash compares two runs
     shrink.py      removes faults, clients and time from a failing plan

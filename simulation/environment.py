@@ -14,6 +14,7 @@ from simulation.ledger import Ledger
 from simulation.network import Network
 from simulation.plan import Plan
 from simulation.process import Process
+from simulation.rules import SimulatedRules
 from simulation.scheduler import Scheduler
 from simulation.trace import Trace
 
@@ -44,6 +45,7 @@ class Environment:
         self.ledger = Ledger(self.violate, self.now_ms, self.scheduler.seconds)
         self.ledger.exactly_once = all(producer.idempotent for producer in plan.producers)
         self.processes: list[Process] = []
+        self.rules = SimulatedRules(self.now_ms)
 
     def now_ms(self) -> int:
         """The true time of day, which the clocks of machines may differ from."""

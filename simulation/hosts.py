@@ -193,9 +193,11 @@ class BrokerHost:
 
         access = environment.plan.access
         users = frozenset(() if access is None else access.principals)
+        brokers = frozenset(f"b{number + 1}" for number in range(environment.plan.brokers))
+        ruled = environment.rules.process(self.id, process, self.now_ms)
 
         def ports(reactor: Any, limits: Limits, run_in_worker: object, actions: ActionQueue) -> SimulatedPorts:
-            return SimulatedPorts(process, environment.network, chance, limits, actions, users)
+            return SimulatedPorts(process, environment.network, chance, limits, actions, users, brokers, ruled)
 
         return BrokerEnvironment(
             reactor=process,

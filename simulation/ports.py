@@ -35,12 +35,15 @@ class SimulatedPorts:
     """The ports of one process."""
 
     def __init__(
-        self, process: Process, network: Network, chance: Random, limits: Limits, actions: ActionQueue, users: Collection[str]
-    ) -> None:
-        """`users`: hosts whose name is the principal of their connections."""
+        self, process: Process, network: Network, chance: Random, limits: Limits, actions: ActionQueue, users: Collection[str],
+        brokers: Collection[str], ruled: Callable[[FrameProtocol], FrameProtocol],
+    ) -> None:  # fmt: skip
+        """`users`: hosts whose name is the principal of their connections. `ruled`: for connections from other hosts than `brokers`."""
         self.process = process
         self.chance = chance
         self._users = users
+        self._brokers = brokers
+        self._ruled = ruled
         self.actions = actions
         self.request_bytes_max = limits.request_bytes_max
         self.report_file: Callable[[str], None] = lambda path: None
@@ -105,7 +108,8 @@ class SimulatedPorts:
                 peer_host=end.peer_host, peer_port=40_000 + self._number, local_host=self.process.host, local_port=end.port, listener=name,
                 number=self._number, principal=f"User:{end.peer_host}" if end.peer_host in self._users else ANONYMOUS,
             )  # fmt: skip
-            self._transports[ServerTransport(self, end, protocol, session)] = None
+            own = protocol if end.peer_host in self._brokers else self._ruled(protocol)
+            self._transports[ServerTransport(self, end, own, session)] = None
 
     def closed(self, transport: ServerTransport) -> None:
         """A connection is closed."""
