@@ -213,7 +213,8 @@ def test_a_killed_broker_starts_again_with_its_data_and_port() -> None:
 def test_data_in_a_directory_remains_for_the_next_broker(tmp_path: Path) -> None:
     with Kafka(data=tmp_path / "data", topics={"kept": 1}) as kafka:
         kafka.produce("kept", "value")
-        with pytest.raises(KitError, match=r"did not start: the log directory .*data is in use by another broker; stop that one"):
+        problem = "did not start: the log directory .*data is in use by another broker; stop that one, or specify another .* data="
+        with pytest.raises(KitError, match=problem):
             Kafka(data=tmp_path / "data").start()
     with Kafka(data=tmp_path / "data") as kafka:
         assert [each.value for each in kafka.records("kept")] == [b"value"]
@@ -222,7 +223,8 @@ def test_data_in_a_directory_remains_for_the_next_broker(tmp_path: Path) -> None
 @pytest.mark.parametrize(("arguments", "problem"), [
     ({"settings": {"num.partitons": 3}}, r"num.partitons is not a known key \(did you mean num.partitions\?\); correct or remove it"),
     ({"settings": {"num.partitions": "x"}}, "num.partitions is 'x'; it must be a whole number"),
-    ({"settings": {"log.dirs": "/x"}}, "settings has log.dirs, which the test kit sets: use data= instead"),
+    ({"settings": {"log.dirs": "/x"}}, "settings has log.dirs, which the test kit sets: use data= of Kafka or txbroker_factory"),
+    ({"settings": {"listeners": "PLAINTEXT://:1"}}, "use port= of Kafka or txbroker_factory, or --txbroker-port"),
     ({"settings": {"zookeeper.connect": "x:1"}}, "has zookeeper.connect, but .* no cluster of this kind: remove it, or use brokers="),
     ({"port": 65536}, "the port is 65536; it must be from 0 to 65535"),
     ({"topics": {"a b": 1}}, "topic a b was not created: .*invalid"),

@@ -167,6 +167,7 @@ def test_the_marker_gives_a_test_a_broker_with_other_settings(suite: Suite) -> N
                 assert txbroker_topic.startswith("test_nearest-")
                 seen.append(txbroker.bootstrap_servers)
 
+        @pytest.mark.txbroker
         def test_again(txbroker):
             assert sizes(txbroker) == [10, True]
 

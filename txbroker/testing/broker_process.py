@@ -21,6 +21,12 @@ PACKAGE = Path(__file__).parent.parent.parent
 GUARD = Path(__file__).with_name("pause_guard.py")
 _REFUSAL = "txbroker: "
 _TAIL_BYTES = 6000
+# What a broker in operation advises, and what to do here.
+_ADVICE = {
+    "choose another log.dirs": "specify another directory with data=",
+    "choose another directory for log.dirs": "specify another directory with data=",
+    "use --processes ": "use brokers=",
+}
 
 
 class BrokerProcess:
@@ -169,7 +175,10 @@ class BrokerProcess:
         refusals = [line.removeprefix(_REFUSAL) for line in self.log_tail(start).splitlines() if line.startswith(_REFUSAL)]
         if not refusals:
             return f"its process has ended; its log ends with:\n{self.log_tail(start)}"
-        return "; ".join(dict.fromkeys(refusals))
+        reason = "; ".join(dict.fromkeys(refusals))
+        for advice, of_kit in _ADVICE.items():
+            reason = reason.replace(advice, of_kit)
+        return reason
 
 
 def log_text(path: Path, start: int = 0) -> str:

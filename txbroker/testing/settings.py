@@ -26,7 +26,8 @@ DEFAULTS: Mapping[str, str] = {
     "max.incremental.fetch.session.cache.slots": "0",
 }
 # What the arguments of `Kafka` set, and what would make the broker a part of a cluster.
-_ARGUMENTS = {"listeners": "use port=", "log.dirs": "use data=", "log.dir": "use data="}
+_DATA = "use data= of Kafka or txbroker_factory"
+_ARGUMENTS = {"listeners": "use port= of Kafka or txbroker_factory, or --txbroker-port", "log.dirs": _DATA, "log.dir": _DATA}
 _CLUSTER = ("zookeeper.connect", "process.roles")
 
 
@@ -57,9 +58,10 @@ def refuse_own(settings: Mapping[str, object]) -> None:
     """KitError for keys that the test kit sets, or does not support."""
     for key in settings:
         if key in _ARGUMENTS:
-            raise KitError(f"settings has {key}, which the test kit sets: {_ARGUMENTS[key]} instead")
+            raise KitError(f"settings has {key}, which the test kit sets: {_ARGUMENTS[key]}")
         if key in _CLUSTER:
-            raise KitError(f"settings has {key}, but a broker for tests has no cluster of this kind: remove it, or use brokers=")
+            advice = "remove it, or use brokers= of Kafka or txbroker_factory"
+            raise KitError(f"settings has {key}, but a broker for tests has no cluster of this kind: {advice}")
 
 
 def check_port(port: int) -> None:
