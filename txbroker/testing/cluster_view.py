@@ -47,17 +47,19 @@ class ClusterView:
         return next((each for each in partitions if each.partition_index == partition), None)
 
     def existing(self, topic: str, partition: int) -> MetadataResponsePartition:
-        """The partition, as one of the brokers knows it; KitError if there is none."""
+        """The partition, as one of the brokers knows it, some later than others; KitError if there is none."""
         running = self.running()
         if not running:
             raise KitError("no broker runs: start one first")
-        partitions = self.metadata(min(running), topic).topics[0].partitions
-        numbers = sorted(each.partition_index for each in partitions)
+        numbers: set[int] = set()
+        for broker in sorted(running):
+            for found in self.metadata(broker, topic).topics[0].partitions:
+                if found.partition_index == partition:
+                    return found
+                numbers.add(found.partition_index)
         if not numbers:
             raise KitError(f"there is no topic {topic}; create it first")
-        if partition not in numbers:
-            raise KitError(f"topic {topic} has no partition {partition}; its partitions are {', '.join(map(str, numbers))}")
-        return next(each for each in partitions if each.partition_index == partition)
+        raise KitError(f"topic {topic} has no partition {partition}; its partitions are {', '.join(map(str, sorted(numbers)))}")
 
     def until(self, reached: Callable[[], bool], what: str) -> None:
         """Wait until `reached`; a ClientError counts as not yet. KitError after TIMEOUT_S."""
