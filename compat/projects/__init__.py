@@ -1,0 +1,1 @@
+"""Tests of other projects on the fixture `txbroker`: `python -m compat.projects`."""
