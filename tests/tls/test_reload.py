@@ -158,6 +158,39 @@ def test_a_certificate_that_is_not_valid_now_replaces_none(
     assert running.tls.by_name["A"].context is not before
 
 
+@pytest.mark.parametrize(
+    ("days", "problem"),
+    [((-9, -2), "has ended at {}; use one that is valid now"), ((2, 30), "is not valid before {}; use one that is valid now")],
+)
+def test_a_chain_with_a_certificate_that_is_not_valid_now_replaces_none(
+    running: Running, caplog: pytest.LogCaptureFixture, days: tuple[int, int], problem: str
+) -> None:
+    """No client that has only the root accepts it."""
+    before = running.tls.by_name["A"].context
+    own, between = Authority(running.folder, "between").issue("own"), running.authority.issue("between", days=days)
+    own.chain.append(between.certificate)
+    in_place(running, own)
+    running.until_check()
+    assert running.tls.by_name["A"].context is before
+    date = (NOW + max(days, key=lambda day: -abs(day)) * DAY).strftime("%Y-%m-%d %H:%M:%S UTC")
+    assert f"{LOCATION} is {running.own}, whose certificate CN=between,O=Test {problem.format(date)}" in caplog.text
+    own.chain[1] = running.authority.issue("between", days=(-1, 60)).certificate
+    in_place(running, own)
+    running.until_check()
+    assert running.tls.by_name["A"].context is not before
+
+
+def test_a_root_that_has_ended_is_loaded_with_the_chain(running: Running) -> None:
+    """Clients have their own root, perhaps a newer one."""
+    before = running.tls.by_name["A"].context
+    own = running.issue(days=5000)
+    own.chain.append(running.authority.certificate)
+    in_place(running, own)
+    running.now_ms = NOW_MS + 4000 * DAY_MS
+    running.until_check()
+    assert running.tls.by_name["A"].context is not before
+
+
 def test_a_certificate_is_loaded_when_it_begins(running: Running, caplog: pytest.LogCaptureFixture) -> None:
     in_place(running, running.authority.issue("own", days=(2, 60)))
     running.until_check()

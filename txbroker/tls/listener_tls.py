@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from txbroker.tls import files
-from txbroker.tls.certificates import read_certificate
+from txbroker.tls.certificates import Certificate, read_certificate
 from txbroker.tls.contexts import ServerTls, can_connect, client_context, server_context
 from txbroker.tls.principal_rules import InvalidRule, PrincipalRules
 from txbroker.tls.settings import RULES_KEY, Allowed, TlsProblem, TlsSettings
@@ -78,8 +78,7 @@ class ListenerTls:
     def check(self, settings: TlsSettings, allowed: Allowed, now_ms: int) -> Loaded:
         """Load keys and certificates; TlsProblem if they cannot replace the present ones."""
         loaded = self._load(settings)
-        if loaded.server.own != self.loaded.server.own:  # the present one stays with another trust store, also if it has ended
-            _check_dates(loaded, now_ms)
+        _check_dates(loaded, self.loaded.server.sent, now_ms)
         self._compare(loaded, allowed)
         return loaded
 
@@ -124,17 +123,24 @@ def parse_rules(text: str) -> PrincipalRules:
         raise TlsProblem(RULES_KEY, f"is not valid: {error}") from None
 
 
-def _check_dates(new: Loaded, now_ms: int) -> None:
-    """No client would accept the certificate."""
-    store, own = new.settings.keystore, new.server.own
+def _check_dates(new: Loaded, present: tuple[Certificate, ...], now_ms: int) -> None:
+    """No client would accept the certificate, or one of those between it and the root. A root is the client's own.
+
+    `present`: those that are used already stay with another trust store, also if they have ended.
+    """
+    store, sent = new.settings.keystore, new.server.sent
     assert store is not None
-    where = f"is {store.location or 'a value'}, whose certificate {own.subject}"
-    if now_ms > own.not_after_ms:
-        raise TlsProblem(store.source_key, f"{where} has ended at {shown_time(own.not_after_ms)}; use one that is valid now")
-    if now_ms < own.not_before_ms:
-        problem = NotYetValid(store.source_key, f"{where} is not valid before {shown_time(own.not_before_ms)}; use one that is valid now")
-        problem.begins_ms = own.not_before_ms
-        raise problem
+    for each in sent:
+        if each in present or (each is not sent[0] and each.name == each.issuer):
+            continue
+        where = f"is {store.location or 'a value'}, whose certificate {each.subject}"
+        if now_ms > each.not_after_ms:
+            raise TlsProblem(store.source_key, f"{where} has ended at {shown_time(each.not_after_ms)}; use one that is valid now")
+        if now_ms < each.not_before_ms:
+            begins = shown_time(each.not_before_ms)
+            problem = NotYetValid(store.source_key, f"{where} is not valid before {begins}; use one that is valid now")
+            problem.begins_ms = each.not_before_ms
+            raise problem
 
 
 def _stamps(settings: TlsSettings) -> Stamps:
