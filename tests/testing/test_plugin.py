@@ -201,6 +201,8 @@ def test_a_wrong_marker(marker: str, arguments: str, problem: str, suite: Suite)
     ("--txbroker-setting=x", "txbroker_settings has 'x'; it must be KEY=VALUE, such as num.partitions=3 (--txbroker-setting)"),
     ("--txbroker-topic=a:b", "txbroker_topics has 'a:b'; it must be NAME or NAME:PARTITIONS, such as orders:3 (--txbroker-topic)"),
     ("--txbroker-prot=1", "unrecognized arguments: --txbroker-prot=1"),
+    ("--txbroker-bootstrap-servers=localhost:1 --txbroker-security=SSL --txbroker-as-version=2.8",
+     "(txbroker_bootstrap_servers), on which --txbroker-as-version, --txbroker-security would have no effect: remove one or the other"),
     ("--txbroker-bootstrap-servers=localhost:1 --txbroker-port=2 --txbroker-per-worker",
      "(txbroker_bootstrap_servers), on which --txbroker-port, --txbroker-per-worker would have no effect: remove one or the other"),
 ])  # fmt: skip
@@ -499,3 +501,24 @@ def test_trial(suite: Suite) -> None:
     )
     assert ended.returncode == 0 and "Ran 1 tests" in ended.stdout, ended.stdout + ended.stderr
     suite.check_nothing_is_left()
+
+
+@pytest.mark.extended
+def test_options_of_the_release_and_of_security(suite: Suite) -> None:
+    suite.write("test_it.py", """
+        import pytest
+
+        def test_options(txbroker, txbroker_topic):
+            assert txbroker.client_config("java")["security.protocol"] == "SASL_PLAINTEXT"
+            assert txbroker.produce(txbroker_topic, "value") == [0]
+
+        @pytest.mark.txbroker(security="PLAINTEXT", as_version="3.9")
+        def test_marker(txbroker, txbroker_topic):
+            assert "security.protocol" not in txbroker.client_config("java")
+            assert txbroker.produce(txbroker_topic, "value") == [0]
+
+        @pytest.mark.txbroker(security="TLS")
+        def test_wrong(txbroker): pass
+        """)  # fmt: skip
+    output = suite.run("--txbroker-security=SASL_PLAINTEXT", "--txbroker-as-version=2.8", "-n", "2", xdist=True, status=1)
+    assert "2 passed, 1 error" in output and "security is 'TLS'; it must be one of PLAINTEXT, SSL" in output

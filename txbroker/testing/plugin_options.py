@@ -47,7 +47,7 @@ class Options(NamedTuple):
 
 
 # What a broker that runs already has by itself. `settings`, `start_timeout` and `as_version` are also of `txbroker_factory`.
-_OF_OWN_BROKER = ("settings", "port", "per_worker", "start_timeout", "as_version")
+_OF_OWN_BROKER = ("settings", "port", "per_worker", "start_timeout", "as_version", "security")
 
 
 def add_options(parser: pytest.Parser) -> None:
