@@ -171,6 +171,7 @@ class Kafka(BrokerControl):
         """Stop the broker cleanly; its data remains until `close`."""
         if self._process is not None and self._owner == os.getpid():
             self._process.stop()
+            self._rules.forget()
 
     def kill(self) -> None:
         """End the broker like `kill -9`; its data remains until `close`."""
@@ -179,6 +180,7 @@ class Kafka(BrokerControl):
         if self._count > 1 and self.running:
             self._control.post("/kill")
         self._process.kill()
+        self._rules.forget()
 
     def close(self) -> None:
         """Stop the broker and remove its temporary directory."""

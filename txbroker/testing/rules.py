@@ -177,10 +177,13 @@ class Rule:
         self._spec = spec
         self._removed = removed
         self._last_hits: int | None = None  # once it is removed
+        self.has_ended = False  # with the process of its broker
 
     @property
     def hits(self) -> int:
-        """On how many requests it has acted."""
+        """On how many requests it has acted; KitError if its broker was stopped or killed meanwhile."""
+        if self.has_ended:
+            raise KitError(f"the rule {self} has ended with the process of its broker: ask for its hits before that, or add another rule")
         return int(self._control.get(f"/rules/{self.number}")["hits"]) if self._last_hits is None else self._last_hits
 
     def wait(self, count: int = 1, timeout_s: float = 10.0) -> None:
@@ -197,13 +200,13 @@ class Rule:
 
     def remove(self) -> None:
         """Remove the rule, and release what it holds back. The second time it does nothing."""
-        if self._last_hits is None:
+        if self._last_hits is None and not self.has_ended:
             self._last_hits = int(self._control.delete(f"/rules/{self.number}")["hits"])
             self._removed(self)
 
     def check(self) -> None:
         """UnmatchedRule if it has never acted and is not optional."""
-        if not self._spec.optional and not self.hits:
+        if not self._spec.optional and not self.has_ended and not self.hits:
             raise UnmatchedRule(f"the rule {self} has never acted: correct what it matches, or add .optional()")
 
     def __str__(self) -> str:
@@ -244,6 +247,8 @@ class Rules:
 
     def forget(self) -> None:
         """The broker has ended, and its rules with it."""
+        for rule in self._own.values():
+            rule.has_ended = True
         self._own.clear()
 
     def end(self, *, check: bool) -> None:
