@@ -122,3 +122,14 @@ def test_a_server_for_tests_says_how_clients_connect() -> None:
 def test_there_is_no_such_protocol() -> None:
     with pytest.raises(KitError, match="security is 'TLS'; it must be one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"):
         Kafka(security="TLS")
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("exchange", [confluent, kafka_python])
+def test_a_login_without_headers(exchange: Any) -> None:
+    """Kafka 0.11 has only SaslHandshake v0, after which the messages of the mechanism have no header."""
+    topics = {"confluent": 1, "kafka-python": 1}
+    with Kafka(security="SASL_PLAINTEXT", as_version="0.11", topics=topics) as kafka:
+        assert exchange(kafka) == b"one"
+        assert kafka.journal.where(api="SaslHandshake", version=0, outcome="answered")
+        assert not kafka.journal.where(api="SaslAuthenticate")
