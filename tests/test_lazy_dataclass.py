@@ -89,9 +89,29 @@ def test_nothing_is_generated_before_the_first_use(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(module, "dataclass", dataclass)
     cls = frozen()
     assert made == []
-    cls(1)
-    cls(2)
+    points = cls(1), cls(2)
     assert len(made) == 1
+    assert points[0] != points[1]
+    assert repr(points[0]) != repr(points[1])
+    assert len(made) == 2
+
+
+def test_a_class_without_further_methods_may_have_a_subclass() -> None:
+    @lazy_dataclass(slots=True, repr=False)
+    class Base:
+        x: int
+
+        def __repr__(self) -> str:
+            return f"<{self.x}>"
+
+    class Derived(Base):
+        def __init__(self) -> None:
+            super().__init__(1)
+
+    assert repr(Derived()) == "<1>"
+    assert Base(1) == Base(1) != Base(2)
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(Base(1))
 
 
 def test_several_threads_may_make_the_first_object() -> None:

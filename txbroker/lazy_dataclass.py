@@ -1,68 +1,76 @@
 """Dataclasses whose methods are generated when they are first used, not when their module is imported.
 
-`dataclass` compiles up to eight functions for a class, which takes 0.4 to 0.7 ms. A broker imports more than a hundred such classes to
-start, and makes no object of most of them before the first request of their kind.
+`dataclass` compiles up to six functions for a class, which takes 0.4 to 0.7 ms. A broker imports more than a hundred such classes to
+start, makes no object of most of them before the first request of their kind, and compares or prints objects of a few only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import FrozenInstanceError, dataclass
-from threading import Lock
+from functools import partial
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 __all__ = ["lazy_dataclass"]
-
-_lock = Lock()
 
 if TYPE_CHECKING:
     from dataclasses import dataclass as lazy_dataclass
 else:
 
-    def lazy_dataclass(*, slots: bool, frozen: bool = False, **options: bool) -> Callable[[type], type]:
-        """The decorator `dataclass`, with its options; `slots` must be True, and no base may be a dataclass.
+    def lazy_dataclass(
+        *, slots: bool, frozen: bool = False, eq: bool = True, repr: bool = True, kw_only: bool = False
+    ) -> Callable[[type], type]:
+        """The decorator `dataclass`, with these of its options; `slots` must be True, and no base may be a dataclass.
 
-        Without methods until then: the class is complete before its first object is made, and before `dataclasses.fields` reads it.
+        `__init__` is generated for the first object, or when `dataclasses.fields` reads the class; other methods for their first call.
         """
         if not slots:
             raise TypeError("a lazy dataclass has slots")
-        return lambda declared: _slotted(declared, dataclass(frozen=frozen, **options), frozen)
+        return lambda declared: _slotted(declared, frozen=frozen, eq=eq, repr=repr, kw_only=kw_only)
 
 
-def _slotted(declared: type, complete: Callable[[type], type], frozen: bool) -> type:
-    """A class like the declared one, but with slots. `complete` generates methods for the declared one, which are then taken over."""
-    own = dict(vars(declared))
+def _slotted(declared: type, *, frozen: bool, eq: bool, repr: bool, kw_only: bool) -> type:
+    """A class like the declared one, but with slots."""
+    own = {name: value for name, value in vars(declared).items() if name not in ("__dict__", "__weakref__")}
+
+    def generated(initial: bool) -> dict[str, Any]:
+        """`__init__` and what belongs to it, or the other methods; those of a class that is not in use, as it has no slots."""
+        model = type(declared)(declared.__name__, declared.__bases__, dict(own))
+        dataclass(init=initial, frozen=frozen, eq=eq and not initial, repr=repr and not initial, kw_only=kw_only)(model)
+        return {name: value for name, value in vars(model).items() if name not in own}
+
+    first = ["__init__", "__dataclass_fields__", "__dataclass_params__", "__match_args__"]
+    others = ["__eq__"] * eq + ["__repr__"] * repr + ["__hash__"] * (eq and frozen)
     fields = [name for name, kind in own.get("__annotations__", {}).items() if not str(kind).startswith("ClassVar")]
-    names = set(own)
-
-    def generate() -> None:
-        with _lock:
-            if not isinstance(vars(made)["__init__"], _OnFirstUse):
-                return
-            complete(declared)
-            generated = vars(declared).keys() - names - {"__setattr__", "__delattr__"}
-            for name in sorted(generated, key="__init__".__eq__):  # last: another thread may use the class then
-                setattr(made, name, vars(declared)[name])
-
-    for name in {*fields, "__dict__", "__weakref__"} & names:
-        del own[name]
-    own |= {"__slots__": tuple(fields), **{name: _OnFirstUse(name, generate) for name in ("__init__", "__dataclass_fields__")}}
-    if frozen:  # the generated ones accept the declared class only
-        own |= {"__setattr__": _refuse_to_set, "__delattr__": _refuse_to_delete}
-    made = type(declared)(declared.__name__, declared.__bases__, own)
-    return made
+    slotted: dict[str, Any] = {name: value for name, value in own.items() if name not in fields}
+    slotted["__slots__"] = tuple(fields)
+    if eq and not frozen:
+        slotted.setdefault("__hash__", None)
+    for names, is_initial in ((first, True), (others, False)):
+        slotted |= {name: _OnFirstUse(names, partial(generated, is_initial)) for name in names if name not in own}
+    if frozen:  # the generated ones accept objects of the model only
+        slotted |= {"__setattr__": _refuse_to_set, "__delattr__": _refuse_to_delete}
+    return type(declared)(declared.__name__, declared.__bases__, slotted)
 
 
 class _OnFirstUse:
-    """An attribute of a class that `generate` sets."""
+    """An attribute of a class that is generated, together with others. Several threads may do so: what they set is the same."""
 
-    def __init__(self, name: str, generate: Callable[[], None]) -> None:
-        self._name = name
-        self._generate = generate
+    def __init__(self, together: Sequence[str], generated: Callable[[], Mapping[str, Any]]) -> None:
+        self._together = together
+        self._generated = generated
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._owner, self._name = owner, name
 
     def __get__(self, instance: object, owner: type) -> Any:
-        self._generate()
-        return getattr(owner if instance is None else instance, self._name)
+        values = self._generated()
+        for name in self._together:
+            if isinstance(vars(self._owner).get(name), _OnFirstUse):
+                setattr(self._owner, name, values[name])
+        value = values[self._name]
+        return value.__get__(instance, owner) if isinstance(value, FunctionType) else value
 
 
 def _refuse_to_set(self: object, name: str, value: object) -> NoReturn:
