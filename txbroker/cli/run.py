@@ -14,6 +14,7 @@ from txbroker.cli.arguments import key_value
 from txbroker.config.process_layout import PROCESSES_MAX
 from txbroker.console.failures import FAILED
 from txbroker.errors import StartError
+from txbroker.garbage_collection import GarbageCollection
 from txbroker.log_output import FORMATS, TEXT, parse_levels, write_log
 from txbroker.platform import system
 
@@ -85,7 +86,6 @@ def _level(text: str) -> str:
 def run(arguments: argparse.Namespace) -> int:
     """Run until Ctrl-C or SIGTERM; 0 after a clean stop, 1 if the broker could not start or failed."""
     write_log(sys.stderr, arguments.log_format, parse_levels(arguments.log_level))
-    from txbroker.broker_service import BrokerService, log_twisted, monotonic_reactor
     from txbroker.startup import choose_platform, read_startup
 
     try:
@@ -95,9 +95,12 @@ def run(arguments: argparse.Namespace) -> int:
         for problem in str(error).split("\n"):
             _refuse(problem)
         return FAILED
-    log_twisted()
     if arguments.processes is not None:
         return _run_processes(arguments, startup)
+    GarbageCollection().begin()  # before the imports, which leave many objects and hardly any garbage
+    from txbroker.broker_service import BrokerService, log_twisted, monotonic_reactor
+
+    log_twisted()
     # The process that has started this one prints the first steps for all.
     welcomes = _welcomes(arguments) and not arguments.stop_with_input
     on_ready = _welcome if welcomes else lambda broker: None
@@ -113,7 +116,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _run_processes(arguments: argparse.Namespace, startup: Startup) -> int:
     from txbroker.broker_processes import BrokerProcesses
-    from txbroker.broker_service import monotonic_reactor
+    from txbroker.broker_service import log_twisted, monotonic_reactor
     from txbroker.startup import log_directories
     from txbroker.supervisor import supervisor
 
@@ -121,6 +124,7 @@ def _run_processes(arguments: argparse.Namespace, startup: Startup) -> int:
     for flag, values in (("--config", arguments.config), ("--override", arguments.override), ("--log-level", arguments.log_level)):
         for value in values:
             passed += [flag, value]
+    log_twisted()
     reactor = monotonic_reactor()
 
     def welcome(addresses: Sequence[str]) -> None:

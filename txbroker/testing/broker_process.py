@@ -16,6 +16,7 @@ from txbroker.testing.errors import KitError
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
 LOOK_S = 0.005
+LOCK = "lock"  # a file that the session of a test run keeps locked
 BROKER = "txbroker.testing.server"
 PACKAGE = Path(__file__).parent.parent.parent
 GUARD = Path(__file__).with_name("pause_guard.py")

@@ -17,12 +17,11 @@ import socket
 from collections.abc import Mapping
 from pathlib import Path
 
-from txbroker.testing.broker_process import STOP_TIMEOUT_S, BrokerProcess, log_text
+from txbroker.testing.broker_process import LOCK, STOP_TIMEOUT_S, BrokerProcess, log_text
 from txbroker.testing.errors import KitError
 from txbroker.testing.kafka import Kafka
 from txbroker.testing.kafka_releases import release_of
 from txbroker.testing.secured import PLAINTEXT, security_of
-from txbroker.testing.server import LOCK
 from txbroker.testing.settings import broker_settings
 
 STATE = "state.json"
