@@ -87,7 +87,7 @@ class BrokerProcesses:
 
     def start(self) -> None:
         """Start everything; to be called when the reactor runs."""
-        StopSignals(lambda: self.reactor.callFromThread(self.stop), reload=self._reload).take()
+        StopSignals(self.reactor, self.stop, reload=self._reload).take()
         self._systemd.starting()
         self.reactor.addSystemEventTrigger("during", "shutdown", self._clean_up)
         Deferred.fromCoroutine(self._start()).addErrback(lambda failure: self._not_started(f"internal error: {failure.getTraceback()}"))
@@ -96,7 +96,7 @@ class BrokerProcesses:
         """Let all brokers load certificates again; False if no listener has one."""
         if not parse_listeners(self._config).have_tls:
             return False
-        self.reactor.callFromThread(self._reload_brokers)
+        self._reload_brokers()
         return True
 
     def _reload_brokers(self) -> None:

@@ -150,7 +150,7 @@ class BrokerService:
             raise StartInterrupted("the broker is not started again: the process stops")
 
     def _start(self) -> None:
-        StopSignals(lambda: self._reactor.callFromThread(self._end), reload=self._reload).take()
+        StopSignals(self._reactor, self._end, reload=self._reload).take()
         self._starting = maybeDeferred(self._start_broker)
         self._starting.addCallback(lambda _: self._started()).addErrback(self._not_started)
 
@@ -159,7 +159,7 @@ class BrokerService:
         if not self._has_tls:
             return False
         if self._broker is not None:
-            self._reactor.callFromThread(self._broker.reload_certificates)
+            self._broker.reload_certificates()
         return True
 
     def _start_broker(self) -> Deferred[None]:

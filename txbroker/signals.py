@@ -10,6 +10,7 @@ import os
 import signal
 from collections.abc import Callable
 from types import FrameType
+from typing import Any
 
 from txbroker.platform import system
 
@@ -19,20 +20,23 @@ INTERRUPTED = 130  # a shell's exit status for a command that was ended by Ctrl-
 
 
 class StopSignals:
-    """Calls `stop` at the first signal that ends the process; `stop` must be safe in a signal handler.
+    """Calls `stop` in the reactor at the first signal that ends the process.
 
-    `at_once`: what the log says about an end without `stop`. `reload`: called at SIGHUP, as safe; False: SIGHUP ends the process.
+    `at_once`: what the log says about an end without `stop`. `reload`: called in the reactor at SIGHUP; False: SIGHUP ends the process.
     """
 
     def __init__(
         self,
+        reactor: Any,
         stop: Callable[[], None],
         at_once: str = "logs will be recovered at the next start",
         reload: Callable[[], bool] = lambda: False,
     ) -> None:
+        self._reactor = reactor
         self._stop = stop
         self._reload = reload
         self._at_once = at_once
+        self._ending = False
         self._stopping = False
 
     def take(self) -> None:
@@ -42,13 +46,22 @@ class StopSignals:
                 signal.signal(number, self._arrived)
 
     def _arrived(self, number: int, frame: FrameType | None) -> None:
+        """Logs nothing: the thread may be writing a line to the same stream, which refuses a second writer."""
+        if self._ending and number == signal.SIGINT:
+            try:
+                log.warning("SIGINT again: exiting at once; %s", self._at_once)
+            finally:
+                os._exit(INTERRUPTED)
+        self._ending = self._ending or number != system.reload_signal
+        self._reactor.callFromThread(self._handle, number)
+
+    def _handle(self, number: int) -> None:
         name = signal.Signals(number).name
-        if number == system.reload_signal and not self._stopping and self._reload():
+        if self._stopping:
+            return
+        if number == system.reload_signal and self._reload():
             log.info("%s: loading certificates again", name)
-        elif not self._stopping:
-            self._stopping = True
-            log.info("%s: stopping%s", name, " (Ctrl-C again ends the process at once)" if number == signal.SIGINT else "")
-            self._stop()
-        elif number == signal.SIGINT:
-            log.warning("SIGINT again: exiting at once; %s", self._at_once)
-            os._exit(INTERRUPTED)
+            return
+        self._ending = self._stopping = True
+        log.info("%s: stopping%s", name, " (Ctrl-C again ends the process at once)" if number == signal.SIGINT else "")
+        self._stop()

@@ -105,7 +105,7 @@ def run(arguments: argparse.Namespace) -> int:
     def start() -> None:
         from twisted.internet.defer import Deferred
 
-        StopSignals(lambda: reactor.callFromThread(mirror.stop), "the mirror continues without loss at its next start").take()
+        StopSignals(reactor, mirror.stop, "the mirror continues without loss at its next start").take()
         Deferred.fromCoroutine(copy()).addErrback(failed)
 
     reactor.callWhenRunning(start)
