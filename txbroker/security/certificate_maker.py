@@ -60,16 +60,16 @@ class Authority:
         """CommandFailed if key and certificate cannot be used, or the certificate has ended."""
         now = now.replace(microsecond=0)
         try:
-            key = serialization.load_pem_private_key(pair.key.encode(), None)
+            signer = serialization.load_pem_private_key(pair.key.encode(), None)
             certificate = x509.load_pem_x509_certificate(pair.certificate.encode())
         except (ValueError, TypeError) as error:
             raise CommandFailed(f"the authority's key or certificate cannot be read: {error}") from None
-        if key.public_key() != certificate.public_key():
+        if signer.public_key() != certificate.public_key():
             raise CommandFailed("the authority's key does not belong to its certificate")
         if certificate.not_valid_after_utc <= now:
             raise CommandFailed(f"the authority's certificate has ended on {certificate.not_valid_after_utc:%Y-%m-%d}: make another "
                                 "authority with `txbroker secure init` in another directory, and replace it as docs/security.md says")
-        return cls(key, certificate, now)
+        return cls(signer, certificate, now)
 
     @property
     def pair(self) -> Pair:
