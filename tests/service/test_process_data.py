@@ -116,7 +116,7 @@ def test_one_process_becomes_several_and_again_one(processes: Processes, tmp_pat
     assert processes.stop() == 0
     processes.count = 1
     processes.start()
-    assert f"1 process serving clients: {processes.address}" in processes.log()
+    until(lambda: f"1 process serving clients: {processes.address}" in processes.log(), "it says so after it has written the ready file")
     assert values(processes, name, 2 * RECORDS) == list(range(2 * RECORDS))
     assert processes.stop() == 0
 
