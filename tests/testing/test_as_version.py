@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
 import struct
 from collections.abc import Iterator
 
 import pytest
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
-from confluent_kafka import Consumer, Producer
-from kafka import KafkaConsumer, KafkaProducer
 from kafka.protocol.api_key import ApiKey
 from kafka.protocol.broker_version_data import BROKER_API_VERSIONS
 
 from tests.support.waiting import PATIENCE_S
+from tests.testing.exchanges import EXCHANGES, TOPICS
 from txbroker.client.blocking_connection import BlockingConnection
 from txbroker.client.client_machine import ClientSettings
 from txbroker.testing import Kafka, KitError
@@ -41,40 +38,12 @@ def test_there_is_no_such_release(text: str) -> None:
 
 @pytest.fixture(scope="module", params=["0.11", "2.8", "3.9"])
 def kafka(request: pytest.FixtureRequest) -> Iterator[tuple[str, Kafka]]:
-    with Kafka(as_version=request.param, topics={"confluent": 1, "kafka-python": 1, "aiokafka": 1}) as running:
+    with Kafka(as_version=request.param, topics=TOPICS) as running:
         yield request.param, running
 
 
-def confluent(kafka: Kafka) -> bytes | None:
-    producer = Producer(kafka.client_config("confluent"))
-    producer.produce("confluent", b"one")
-    producer.flush()
-    consumer = Consumer(kafka.client_config("confluent", "confluent"))
-    consumer.subscribe(["confluent"])
-    (message,) = consumer.consume(1, timeout=PATIENCE_S)
-    consumer.close()
-    return message.value()
-
-
-def kafka_python(kafka: Kafka) -> bytes | None:
-    with KafkaProducer(**kafka.client_config("kafka-python")) as producer:
-        producer.send("kafka-python", b"one").get(PATIENCE_S)
-    with KafkaConsumer("kafka-python", **kafka.client_config("kafka-python", "kafka-python")) as consumer:
-        return next(consumer).value
-
-
-def aiokafka(kafka: Kafka) -> bytes | None:
-    async def exchanged() -> bytes | None:
-        async with AIOKafkaProducer(**kafka.client_config("aiokafka")) as producer:
-            await producer.send_and_wait("aiokafka", b"one")
-        async with AIOKafkaConsumer("aiokafka", **kafka.client_config("aiokafka", "aiokafka")) as consumer:
-            return (await consumer.getone()).value
-
-    return asyncio.run(exchanged())
-
-
 @pytest.mark.extended
-@pytest.mark.parametrize("exchange", [confluent, kafka_python, aiokafka])
+@pytest.mark.parametrize("exchange", EXCHANGES)
 def test_clients_negotiate(kafka: tuple[str, Kafka], exchange) -> None:  # type: ignore[no-untyped-def]
     name, running = kafka
     since = running.journal.last()

@@ -45,13 +45,6 @@ def kafka(cluster: Kafka) -> Iterator[Kafka]:
         broker.start()
 
 
-@pytest.fixture
-def names(kafka: Kafka, request: pytest.FixtureRequest) -> Iterator[Namespace]:
-    with kafka.namespace(request.node.name) as names:
-        yield names
-        kafka.end_rules(check=False)
-
-
 def producer(kafka: Kafka, names: Namespace, **more: Any) -> Producer:
     settings = {"client.id": names.client_id(), "retry.backoff.ms": 10, "reconnect.backoff.ms": 10, "linger.ms": 0, "log_level": 0}
     return Producer({**kafka.client_config("confluent"), **settings, **more})

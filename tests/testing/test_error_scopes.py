@@ -46,19 +46,6 @@ def test_the_scopes_of_answers(response: type[Response], scopes: set[str]) -> No
     assert scopes_of(response) == scopes
 
 
-@pytest.fixture(scope="module")
-def kafka() -> Iterator[Kafka]:
-    with Kafka() as running:
-        yield running
-
-
-@pytest.fixture
-def names(kafka: Kafka, request: pytest.FixtureRequest) -> Iterator[Namespace]:
-    with kafka.namespace(request.node.name) as names:
-        yield names
-        kafka.end_rules(check=False)
-
-
 @pytest.fixture
 def client(kafka: Kafka, names: Namespace) -> Iterator[BlockingConnection]:
     """A client whose requests are exactly those of the test."""

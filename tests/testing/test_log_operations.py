@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,18 +17,6 @@ from txbroker.wire.entries import Scan
 from txbroker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 pytestmark = pytest.mark.process
-
-
-@pytest.fixture(scope="module")
-def kafka() -> Iterator[Kafka]:
-    with Kafka() as running:
-        yield running
-
-
-@pytest.fixture
-def names(kafka: Kafka, request: pytest.FixtureRequest) -> Iterator[Namespace]:
-    with kafka.namespace(request.node.name) as names:
-        yield names
 
 
 def values(kafka: Kafka, topic: str) -> list[bytes | None]:

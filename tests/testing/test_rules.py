@@ -6,7 +6,7 @@ import http.client
 import json
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -20,19 +20,6 @@ from txbroker.errors import ErrorCode
 from txbroker.testing import Kafka, KitError, Namespace, UnmatchedRule
 
 pytestmark = pytest.mark.process
-
-
-@pytest.fixture(scope="module")
-def kafka() -> Iterator[Kafka]:
-    with Kafka() as running:
-        yield running
-
-
-@pytest.fixture
-def names(kafka: Kafka, request: pytest.FixtureRequest) -> Iterator[Namespace]:
-    with kafka.namespace(request.node.name) as names:
-        yield names
-        kafka.end_rules(check=False)  # before consumers are closed
 
 
 Sent = list[tuple[str | None, int | None]]

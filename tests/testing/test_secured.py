@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import subprocess
 import sys
@@ -11,51 +10,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
-from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient
-from kafka import KafkaConsumer, KafkaProducer
+from kafka import KafkaConsumer
 
 from tests.support.waiting import PATIENCE_S
+from tests.testing.exchanges import EXCHANGES, TOPICS, confluent, kafka_python
 from txbroker.testing import Kafka, KitError
-
-
-def confluent(kafka: Kafka) -> bytes | None:
-    producer = Producer(kafka.client_config("confluent"))
-    producer.produce("confluent", b"one")
-    producer.flush()
-    consumer = Consumer(kafka.client_config("confluent", "confluent"))
-    consumer.subscribe(["confluent"])
-    (message,) = consumer.consume(1, timeout=PATIENCE_S)
-    consumer.close()
-    return message.value()
-
-
-def kafka_python(kafka: Kafka) -> bytes | None:
-    with KafkaProducer(**kafka.client_config("kafka-python")) as producer:
-        producer.send("kafka-python", b"one").get(PATIENCE_S)
-    with KafkaConsumer("kafka-python", **kafka.client_config("kafka-python", "kafka-python")) as consumer:
-        return next(consumer).value
-
-
-def aiokafka(kafka: Kafka) -> bytes | None:
-    async def exchanged() -> bytes | None:
-        async with AIOKafkaProducer(**kafka.client_config("aiokafka")) as producer:
-            await producer.send_and_wait("aiokafka", b"one")
-        async with AIOKafkaConsumer("aiokafka", **kafka.client_config("aiokafka", "aiokafka")) as consumer:
-            return (await consumer.getone()).value
-
-    return asyncio.run(exchanged())
 
 
 @pytest.fixture(scope="module", params=["SSL", "SASL_PLAINTEXT", "SASL_SSL"])
 def kafka(request: pytest.FixtureRequest) -> Iterator[Kafka]:
-    with Kafka(security=request.param, topics={"confluent": 1, "kafka-python": 1, "aiokafka": 1}) as running:
+    with Kafka(security=request.param, topics=TOPICS) as running:
         yield running
 
 
 @pytest.mark.extended
-@pytest.mark.parametrize("exchange", [confluent, kafka_python, aiokafka])
+@pytest.mark.parametrize("exchange", EXCHANGES)
 def test_clients_connect(kafka: Kafka, exchange: Any) -> None:
     since = kafka.journal.last()
     assert exchange(kafka) == b"one"

@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -25,12 +25,6 @@ from txbroker.testing.snapshots import Snapshots
 from txbroker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 pytestmark = pytest.mark.process
-
-
-@pytest.fixture(scope="module")
-def kafka() -> Iterator[Kafka]:
-    with Kafka() as running:
-        yield running
 
 
 def values(kafka: Kafka, topic: str) -> list[bytes | None]:
