@@ -5,10 +5,12 @@ Twisted's own handlers stop the reactor again at each further signal, which logs
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import signal
 from collections.abc import Callable
+from queue import Empty, SimpleQueue
 from types import FrameType
 from typing import Any
 
@@ -65,3 +67,28 @@ class StopSignals:
         self._ending = self._stopping = True
         log.info("%s: stopping%s", name, " (Ctrl-C again ends the process at once)" if number == signal.SIGINT else "")
         self._stop()
+
+
+class SignalledEvent:
+    """An event that a signal handler may set, and one thread waits for.
+
+    `threading.Event.set` takes a lock that the interrupted thread may hold, and would then wait for ever. `SimpleQueue.put` is reentrant.
+    """
+
+    def __init__(self) -> None:
+        self._is_set = False
+        self._queue: SimpleQueue[None] = SimpleQueue()
+
+    def set(self) -> None:
+        self._is_set = True
+        self._queue.put(None)
+
+    def is_set(self) -> bool:
+        return self._is_set
+
+    def wait(self, timeout_s: float) -> bool:
+        """Whether it is set, now or within this time."""
+        if not self._is_set and timeout_s > 0:
+            with contextlib.suppress(Empty):
+                self._queue.get(timeout=timeout_s)
+        return self._is_set

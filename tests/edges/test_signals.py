@@ -1,4 +1,4 @@
-"""A signal that arrives while a log line is written."""
+"""Signals that arrive at a bad moment."""
 
 from __future__ import annotations
 
@@ -55,3 +55,40 @@ def waiting_bytes(pipe: int) -> int:
     """How many bytes wait in a pipe."""
     (count,) = struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)))
     return int(count)
+
+
+WAITS = """
+import signal, sys
+from txbroker.signals import SignalledEvent
+
+def waits(event, line):
+    # The signal arrives before this line of the wait is executed, wherever its code is.
+    left = line
+    def trace(frame, what, argument):
+        nonlocal left
+        if what == "line":
+            left -= 1
+            if left == 0:
+                signal.raise_signal(signal.SIGTERM)
+        return trace
+    signal.signal(signal.SIGTERM, lambda number, frame: event.set())
+    sys.settrace(trace)
+    try:
+        event.wait(0.01)
+    finally:
+        sys.settrace(None)
+    assert event.is_set() or left > 0
+    return left <= 0
+
+line = 1
+while waits(SignalledEvent(), line):
+    line += 1
+print(line)
+"""
+
+
+def test_an_event_is_set_by_a_signal_at_any_line_of_a_wait() -> None:
+    """With threading.Event the program would not end: its `set` waits for the lock of its `wait`."""
+    environment = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
+    ended = subprocess.run([sys.executable, "-c", WAITS], capture_output=True, text=True, env=environment, timeout=PATIENCE_S, check=True)
+    assert int(ended.stdout) > 3

@@ -16,12 +16,12 @@ from txbroker.spark.load import LoadOptions, LoadReport, check_options, load_onc
 
 
 class Stop(Protocol):
-    """A threading.Event that ends the loop after the current round."""
+    """An event that ends the loop after the current round."""
 
     def is_set(self) -> bool:
         """Whether to end."""
 
-    def wait(self, timeout: float) -> bool:
+    def wait(self, timeout_s: float, /) -> bool:
         """Wait for it, in seconds."""
 
 

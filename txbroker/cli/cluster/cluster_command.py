@@ -9,7 +9,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Event
 from typing import Any
 
 from txbroker.cli.arguments import add_properties, number
@@ -20,6 +19,7 @@ from txbroker.cli.cluster.status_table import changes, table_lines
 from txbroker.cli.tables import terminal_width
 from txbroker.console.failures import DONE, BadUsage, CommandFailed
 from txbroker.platform import system
+from txbroker.signals import SignalledEvent
 
 DESCRIPTION = """\
 Run a cluster on this machine, for development and tests: ZooKeeper and several brokers, each a process with its own directory. On a
@@ -63,7 +63,7 @@ def add_parser(subparsers: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run until Ctrl-C or SIGTERM. CommandFailed if a process cannot start or does not end cleanly."""
     plan = _plan(arguments)
-    stop, hurry = Event(), Event()
+    stop, hurry = SignalledEvent(), SignalledEvent()
     with _signals(stop, hurry):
         cluster = LocalCluster(plan, _say, hurry)
         reader = StatusReader(plan.addresses)
@@ -81,7 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 @contextmanager
-def _signals(stop: Event, hurry: Event) -> Iterator[None]:
+def _signals(stop: SignalledEvent, hurry: SignalledEvent) -> Iterator[None]:
     """The first signal sets `stop`, a second one `hurry`."""
     def end(number: int, frame: Any) -> None:
         if stop.is_set():
@@ -109,7 +109,7 @@ def _plan(arguments: argparse.Namespace) -> Plan:
     return plan
 
 
-def _watch(cluster: LocalCluster, reader: StatusReader, plan: Plan, stop: Event) -> None:
+def _watch(cluster: LocalCluster, reader: StatusReader, plan: Plan, stop: SignalledEvent) -> None:
     """Show what happens until `stop`. Until all brokers have served once, it is an error if one ends."""
     before, before_states = ClusterStatus(), dict[int, str]()
     ready = False

@@ -7,12 +7,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from threading import Event
 from typing import NamedTuple
 
 from txbroker.cli.cluster import zookeeper_server
 from txbroker.cli.cluster.server_process import ServerProcess, ended
 from txbroker.console.failures import CommandFailed
+from txbroker.signals import SignalledEvent
 
 HOST = "127.0.0.1"
 STOP_TIMEOUT_S = 120.0
@@ -76,14 +76,14 @@ class Plan(NamedTuple):
 class LocalCluster:
     """Starts and stops the processes. `announce` gets sentences about what it does; `hurry` ends the wait for a clean stop."""
 
-    def __init__(self, plan: Plan, announce: Callable[[str], None], hurry: Event) -> None:
+    def __init__(self, plan: Plan, announce: Callable[[str], None], hurry: SignalledEvent) -> None:
         self._plan = plan
         self._announce = announce
         self._hurry = hurry
         self._zookeeper: ServerProcess | None = None
         self._brokers: dict[int, ServerProcess] = {}
 
-    def start(self, stop: Event) -> None:
+    def start(self, stop: SignalledEvent) -> None:
         """Start ZooKeeper, and when it accepts connections the brokers, unless `stop` is set. CommandFailed."""
         plan = self._plan
         _check_ports([plan.zookeeper_port, *(port for _, port in plan.addresses.values())])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,7 @@ from txbroker.cli.spark.load_output import complaints, faults, lines, planned_li
 from txbroker.cli.spark.setup_command import jar_folder
 from txbroker.console.failures import BadUsage, warn
 from txbroker.names import amount
+from txbroker.signals import SignalledEvent
 
 if TYPE_CHECKING:
     from txbroker.spark.load import LoadOptions, LoadReport
@@ -118,9 +118,9 @@ def _rounds(spark: Any, options: LoadOptions, every_s: int) -> Outcome:
 
 
 @contextmanager
-def stop_signals() -> Iterator[threading.Event]:
+def stop_signals() -> Iterator[SignalledEvent]:
     """An event that SIGTERM and SIGINT set; a second one ends the process as usual."""
-    stop = threading.Event()
+    stop = SignalledEvent()
     before: dict[int, Any] = {}
 
     def received(number: int, frame: object) -> None:
