@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
+from txbroker.console.streams import whole_lines
 from txbroker.console.texts import visible
 from txbroker.names import TopicPartition
 
@@ -42,7 +43,7 @@ def parse_levels(texts: Sequence[str]) -> dict[str, str]:
 
 def write_log(stream: TextIO, log_format: str, levels: Mapping[str, str]) -> None:
     """Write standard logging to `stream` from now on."""
-    handler = logging.StreamHandler(stream)
+    handler = logging.StreamHandler(whole_lines(stream))
     handler.setFormatter(JsonFormatter() if log_format == JSON else TextFormatter(TEXT_LAYOUT))
     logging.getLogger().addHandler(handler)
     set_levels(levels)

@@ -20,6 +20,7 @@ from twisted.python.logfile import LogFile
 from txbroker import __version__, log_output
 from txbroker.broker_service import BrokerService
 from txbroker.build_info import version_text
+from txbroker.console.streams import whole_lines
 from txbroker.errors import StartError
 from txbroker.startup import choose_platform, read_startup
 
@@ -80,6 +81,7 @@ class TwistdService(BrokerService, Service):
         except StartError as error:
             raise SystemExit("\n".join(f"txbroker: {problem}" for problem in str(error).split("\n"))) from error
         super().__init__(startup, options["ready-file"], refuse=_refuse_under_twistd)
+        sys.stdout = whole_lines(sys.stdout)  # twistd takes it for its log after this
         self._as_json = options["log-format"] == log_output.JSON
         if self._as_json:
             log_output.write_log(_twistd_stream(options.parent), log_output.JSON, options["levels"])

@@ -15,7 +15,7 @@ import pytest
 from tests.support.cache import CHECKOUT
 from tests.support.waiting import PATIENCE_S, until
 
-PIPE_BYTES = 65_536  # pipe(7)
+FULL_PIPE_BYTES = 65_536 - 4_096  # pipe(7); a page of short lines may not be full
 PROGRAM = """
 import logging, sys
 from twisted.internet import reactor
@@ -31,24 +31,59 @@ reactor.run()
 """
 
 
+@pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_a_signal_while_a_line_is_written_stops_the_process(number: signal.Signals) -> None:
+def test_a_signal_while_a_line_is_written_stops_the_process(number: signal.Signals, unbuffered: str) -> None:
     """Python runs its handler within the write; a supervisor sends SIGTERM once only."""
-    environment = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
-    child = subprocess.Popen([sys.executable, "-c", PROGRAM], stderr=subprocess.PIPE, env=environment)
+    log = written_when_signalled(PROGRAM, number, unbuffered)
+    assert b" end of the line (txbroker)\n" in log
+    assert f"{number.name}: stopping".encode() in log
+    assert b"Traceback" not in log
+
+
+LONG_LINE = """
+import contextlib, signal, sys
+from txbroker import tap
+from txbroker.cli.main import main
+
+def command():
+    with contextlib.suppress(SystemExit):
+        main(["--version"])
+
+def service():
+    options = tap.Options()
+    options.parseOptions(["--override", "listeners=PLAINTEXT://127.0.0.1:0", "--override", "log.dirs=/nonexistent/data"])
+    tap.makeService(options)
+
+{begin}()
+signal.signal(signal.SIGTERM, lambda number, frame: None)
+print("x" * 1_000_000)
+"""
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("begin", ["command", "service"])
+def test_a_signal_cuts_no_line_of_standard_output(begin: str, unbuffered: str) -> None:
+    """Commands print there, and twistd writes its log there."""
+    assert written_when_signalled(LONG_LINE.format(begin=begin), signal.SIGTERM, unbuffered).endswith(b"x" * 1_000_000 + b"\n")
+
+
+def written_when_signalled(program: str, number: signal.Signals, unbuffered: str) -> bytes:
+    """What the program writes if the signal arrives when it waits for a full pipe."""
+    environment = {**os.environ, "PYTHONPATH": str(CHECKOUT), "PYTHONUNBUFFERED": unbuffered}
+    command = [sys.executable, "-c", program]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment)
     try:
-        assert child.stderr is not None
-        pipe = child.stderr.fileno()
-        until(lambda: waiting_bytes(pipe) >= PIPE_BYTES, "the pipe is full")
+        assert child.stdout is not None
+        pipe = child.stdout.fileno()
+        until(lambda: waiting_bytes(pipe) >= FULL_PIPE_BYTES, "the pipe is full")
         child.send_signal(number)
-        _, log = child.communicate(timeout=PATIENCE_S)
+        written, _ = child.communicate(timeout=PATIENCE_S)
     finally:
         child.kill()
         child.wait()
     assert child.returncode == 0
-    assert b" end of the line (txbroker)\n" in log
-    assert f"{number.name}: stopping".encode() in log
-    assert b"Traceback" not in log
+    return written
 
 
 def waiting_bytes(pipe: int) -> int:

@@ -16,6 +16,7 @@ from txbroker.cli.arguments import Parser
 from txbroker.cli.suggestions import wrong_command, wrong_words
 from txbroker.client.client_errors import ClientError
 from txbroker.console.failures import FAILED, INTERRUPTED, USAGE, BadUsage, CommandFailed, client_failure, complain, complain_as_json
+from txbroker.console.streams import whole_lines
 
 DESCRIPTION = """\
 A broker that speaks Kafka's wire protocol, and the tools to use it: their flags are those of Kafka's tools.
@@ -92,6 +93,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status."""
     if sys.stdout is None:  # closed by the caller
         sys.stdout = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+    sys.stdout = whole_lines(sys.stdout)
     argv = sys.argv[1:] if argv is None else argv
     complain_as_json("--json" in argv)
     try:
