@@ -8,6 +8,7 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from importlib import import_module
 
 from txbroker import __version__
@@ -93,11 +94,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status."""
     if sys.stdout is None:  # closed by the caller
         sys.stdout = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
-    sys.stdout = whole_lines(sys.stdout)
     argv = sys.argv[1:] if argv is None else argv
     complain_as_json("--json" in argv)
     try:
-        return _main(argv)
+        with redirect_stdout(whole_lines(sys.stdout)):
+            return _main(argv)
     finally:
         complain_as_json(False)
 

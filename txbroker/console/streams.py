@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from typing import TextIO
+from typing import Any, TextIO
 
 
 def whole_lines(stream: TextIO) -> TextIO:
@@ -15,4 +15,23 @@ def whole_lines(stream: TextIO) -> TextIO:
     raw = getattr(stream, "buffer", None)
     if not isinstance(raw, io.RawIOBase):
         return stream
-    return io.TextIOWrapper(io.BufferedWriter(raw), stream.encoding, stream.errors, line_buffering=True)
+    return io.TextIOWrapper(io.BufferedWriter(_Kept(raw)), stream.encoding, stream.errors, line_buffering=True)
+
+
+class _Kept(io.RawIOBase):
+    """A file that stays open when this is closed, because the first stream still has it."""
+
+    def __init__(self, raw: io.RawIOBase) -> None:
+        self._raw = raw
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any, /) -> int | None:
+        return self._raw.write(data)
+
+    def fileno(self) -> int:
+        return self._raw.fileno()
+
+    def isatty(self) -> bool:
+        return self._raw.isatty()
