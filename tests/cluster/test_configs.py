@@ -105,6 +105,83 @@ def test_the_watcher_starts_with_the_current_configurations(harness: ConfigHarne
     assert (watcher.topic("t"), watcher.topic("none")) == ({"t": "4"}, {})
 
 
+@pytest.mark.parametrize("is_new_session", [False, True])
+def test_a_change_while_the_configurations_of_topics_are_read_is_not_lost(harness: ConfigHarness, is_new_session: bool) -> None:
+    """The first topic of many has been read when it changes, and the last one has not."""
+    tree = HeldReads(harness.trees.session(), "/config/topics/last")
+    watcher = harness.watcher_on(tree.as_tree, 1, lambda entity, properties: harness.received.append((entity, dict(properties))))
+    harness.result(watcher.start())
+    loaded = watcher.load_topics(["t", "last"])
+    harness.turns.run()
+    if is_new_session:
+        tree.held_watches = True
+    harness.set(TOPIC, a="1")
+    if is_new_session:
+        watcher.renew()
+        harness.turns.run()
+    tree.release()
+    harness.result(loaded)
+    assert watcher.topic("t") == {"a": "1"} and (TOPIC, {"a": "1"}) in harness.received
+    assert watcher.topic("last") == {}
+
+
+def test_a_topic_is_loaded_while_all_configurations_are_read_again(harness: ConfigHarness) -> None:
+    tree = HeldReads(harness.trees.session(), "/config/users")
+    tree.release()
+    watcher = harness.watcher_on(tree.as_tree, 1, lambda entity, properties: harness.received.append((entity, dict(properties))))
+    harness.result(watcher.start())
+    harness.result(watcher.load_topics(["t"]))
+    tree.hold()
+    watcher.renew()
+    harness.turns.run()
+    harness.result(watcher.load_topics(["new"]))
+    harness.received.clear()
+    tree.release()
+    harness.turns.run()
+    assert [entity for entity, _ in harness.received if entity.type == "topics"] == [topic_entity("new"), TOPIC]
+    assert not harness.clock.getDelayedCalls()
+
+
+class HeldReads:
+    """A session of the tree that keeps back the answers to reads of one path, and events, until they are released."""
+
+    def __init__(self, tree: Tree, path: str) -> None:
+        self._tree, self._path = tree, path
+        self._held: list[Deferred[None]] | None = []
+        self.held_watches = False
+
+    @property
+    def as_tree(self) -> Tree:
+        return cast(Tree, self)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._tree, name)
+
+    def hold(self) -> None:
+        self._held = []
+
+    def release(self) -> None:
+        held, self._held = self._held or [], None
+        for each in held:
+            each.callback(None)
+
+    def get(self, path: str, **options: Any) -> Deferred[Any]:
+        return self._read(self._tree.get, path, options)
+
+    def children(self, path: str, **options: Any) -> Deferred[Any]:
+        watch = options.pop("watch", None)
+        if watch is not None:
+            options["watch"] = lambda event: None if self.held_watches else watch(event)
+        return self._read(self._tree.children, path, options)
+
+    def _read(self, read: Callable[..., Deferred[Any]], path: str, options: Any) -> Deferred[Any]:
+        if path != self._path or self._held is None:
+            return read(path, **options)
+        held: Deferred[None] = Deferred()
+        self._held.append(held)
+        return held.addCallback(lambda _: read(path, **options))
+
+
 def test_the_watcher_reports_changes_that_concern_its_broker(harness: ConfigHarness) -> None:
     watcher = harness.watcher()
     harness.result(watcher.start())

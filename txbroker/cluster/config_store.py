@@ -8,6 +8,7 @@ new one names, and deletes old change nodes.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 
@@ -171,6 +172,7 @@ class ConfigWatcher:
         self._clock = clock
         self._chance = chance
         self._topics: dict[str, dict[str, str]] = {}
+        self._loading: Counter[str] = Counter()  # topics whose first read is under way: their changes count from its beginning
         self._clients: set[Entity] = set()  # clients and users with a configuration
         self._changes = ChangeNodes(tree, node_paths.CONFIG_CHANGES, clock)
         self._repeated: set[Entity] = set()  # the observer has failed for them, or they could not be read
@@ -225,17 +227,21 @@ class ConfigWatcher:
     async def _load_topics(self, names: list[str]) -> dict[str, Refused]:
         if not names:
             return {}
-        await self._tree.sync()  # another broker has written the configurations of new topics
-        configs = await in_parts(map(topic_entity, names), self._config_or_refusal)
-        read = dict(zip(names, configs, strict=True))
-        self._topics.update((name, config) for name, config in read.items() if not isinstance(config, Refused))
-        return {name: config for name, config in read.items() if isinstance(config, Refused) and name not in self._topics}
-
-    async def _config_or_refusal(self, entity: Entity) -> dict[str, str] | Refused:
+        self._loading.update(names)
         try:
-            return await self._config(entity)
+            await self._tree.sync()  # another broker has written the configurations of new topics
+            refusals = await in_parts(names, self._load_topic)
+        finally:
+            self._loading -= Counter(names)
+        return {name: error for name, error in zip(names, refusals, strict=True) if error is not None and name not in self._topics}
+
+    async def _load_topic(self, name: str) -> Refused | None:
+        try:
+            # Kept at once: what is read after a change that is noticed in the meantime replaces it.
+            self._topics[name] = await self._config(topic_entity(name))
         except Refused as error:
             return error
+        return None
 
     def _changed(self, _: WatchEvent) -> None:
         self._begin_reading()
@@ -264,7 +270,8 @@ class ConfigWatcher:
             await self._changes.list(self._changed)
             entities = {await self._changed_entity(name) for name in list(self._changes.unread)} - {None}
             if self._read_all:
-                entities.update(self._own, map(topic_entity, self._topics), self._clients, await client_entities(self._tree))
+                clients = await client_entities(self._tree)
+                entities.update(self._own, map(topic_entity, self._topics.keys() | self._loading.keys()), self._clients, clients)
             self._changes.unread.clear()
             self._read_all = False
             self._report_due |= bool(entities)
@@ -307,7 +314,7 @@ class ConfigWatcher:
             return None
 
     async def _notify(self, entity: Entity) -> None:
-        if entity.type == TOPIC_TYPE and entity.name in self._topics:
+        if entity.type == TOPIC_TYPE and (entity.name in self._topics or entity.name in self._loading):
             self._topics[entity.name] = await self._config(entity)
             self._observer(entity, self._topics[entity.name])
         elif entity.type == BROKER_TYPE and entity in self._own:
