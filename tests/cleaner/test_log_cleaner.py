@@ -419,7 +419,7 @@ def _move(cleaner: Cleaner, log: Log) -> None:
 
 def _reconfigure(cleaner: Cleaner, log: Log) -> None:
     cleaner.broker.config = type(log.config)()
-    cleaner.directories.reconfigure("t")
+    cleaner.directories.reconfigure(["t"])
 
 
 @pytest.mark.parametrize("change", [_truncate, _delete, _recreate, _move, _reconfigure])

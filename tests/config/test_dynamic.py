@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
 from types import SimpleNamespace
 from typing import Any
 
@@ -26,16 +27,41 @@ def test_which_parts_are_notified_of_which_changes() -> None:
     quotas = no_client_quotas()
     dynamic = DynamicConfigs(config, quotas, ConnectionRates(lambda: 0.0), ScramCredentials())
     dynamic(ALL_BROKERS, {"max.connections": "5"})
-    reported: list[str] = []
-    dynamic.wire(reported.append, lambda: ["t", "u"], lambda: reported.append(f"connections {config.int('max.connections')}"))
-    assert config.int("max.connections") == 5 and reported == []
+    reported: list[str | None] = []
+    dynamic.opening_logs()
+    dynamic.wire(all_of(reported), lambda: reported.append(f"connections {config.int('max.connections')}"))
+    assert reported == ["connections 5"], "the listeners were made with the settings of the file; the logs have those of now"
+    reported.clear()
     dynamic(broker_entity(1), {"max.connections": "7"})
-    assert reported == ["connections 7", "t", "u"]
+    assert reported == ["connections 7", None]
     reported.clear()
     dynamic(Entity("clients", "<default>"), {"producer_byte_rate": "1"})
     assert quotas.active and reported == []
     dynamic(topic_entity("u"), {})
     assert reported == ["u"]
+
+
+def all_of(reported: list[str | None]) -> Callable[[Collection[str] | None], None]:
+    """A list of the topics whose logs get their settings; None: all."""
+    return lambda topics: reported.extend([None] if topics is None else sorted(topics))
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ([topic_entity("t"), topic_entity("u"), topic_entity("t")], ["t", "u"]),
+        ([topic_entity("t"), ALL_BROKERS, topic_entity("u")], [None]),
+    ],
+)
+def test_what_changes_while_logs_are_opened_reaches_them(changed: list[Entity], expected: list[str | None]) -> None:
+    dynamic = DynamicConfigs(broker_config(), no_client_quotas(), ConnectionRates(lambda: 0.0), ScramCredentials())
+    dynamic(topic_entity("before"), {})
+    dynamic.opening_logs()
+    for entity in changed:
+        dynamic(entity, {"retention.ms": "1"} if entity.name != "<default>" else {"log.retention.ms": "1"})
+    reported: list[str | None] = []
+    dynamic.wire(all_of(reported), lambda: None)
+    assert reported == expected
 
 
 def test_connection_limits_follow_the_configuration() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,8 @@ from simulation.workers import one_by_one
 from tests.log_directories.support import IDENTITY, NOW, T0, T1, TOPIC_ID, U0, DirectoryHarness, append, zero_watermark
 from tests.support.fakes.disk_path import DiskPath, on_disk
 from txbroker.errors import ErrorCode, OutOfResources, StorageError
+from txbroker.log.log import Log
+from txbroker.log.log_config import LogConfig
 from txbroker.names import TopicPartition
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "kafka-3.9.1" / "data"
@@ -154,8 +157,34 @@ def test_changed_configurations_apply_to_the_logs_of_the_topic(directory: DiskPa
     t, u = broker.create(T0), broker.create(U0)
     old = broker.config
     broker.config = type(old)(retention_ms=5)
-    directories.reconfigure("t")
+    directories.reconfigure([])
+    assert t.config is u.config is old
+    directories.reconfigure(["t"])
     assert (t.config.retention_ms, u.config) == (5, old)
+    directories.reconfigure(None)
+    assert (t.config.retention_ms, u.config.retention_ms) == (5, 5)
+
+
+def test_a_topic_whose_settings_fail_does_not_keep_them_from_the_others(directory: DiskPath, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error is raised in the end: the change is then reported again."""
+    broker = DirectoryHarness(directory)
+    directories = broker.start()
+    t, u = broker.create(T0), broker.create(U0)
+    broker.config = type(broker.config)(retention_ms=5)
+    with monkeypatch.context() as patch:
+        patch.setattr(type(t), "reconfigure", _fails_for(t, type(t).reconfigure))
+        with pytest.raises(KeyError):
+            directories.reconfigure(None)
+    assert t.config.retention_ms != u.config.retention_ms == 5
+
+
+def _fails_for(failing: Log, reconfigure: Callable[[Log, LogConfig], None]) -> Callable[[Log, LogConfig], None]:
+    def reconfigured(log: Log, config: LogConfig) -> None:
+        if log is failing:
+            raise KeyError(log.directory)
+        reconfigure(log, config)
+
+    return reconfigured
 
 
 def test_descriptions(directory: DiskPath) -> None:

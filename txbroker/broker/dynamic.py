@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 
 from txbroker.client_quotas.connection_rates import ConnectionRates
@@ -18,6 +18,8 @@ from txbroker.errors import BrokerError
 from txbroker.security.scram_credentials import ScramCredentials
 
 log = logging.getLogger("txbroker.config")
+
+Reconfigure = Callable[[Collection[str] | None], None]
 
 
 async def encrypt_again(config: BrokerConfig, admin: ConfigAdmin, broker_id: int, random_bytes: RandomBytes) -> None:
@@ -58,25 +60,32 @@ class DynamicConfigs:
         self._credentials = credentials
         self._broker: Mapping[str, str] = {}
         self._default: Mapping[str, str] = {}
-        self._reconfigure: Callable[[str], None] = lambda topic: None
-        self._topics: Callable[[], Iterable[str]] = tuple
+        self._missed: set[str] | None = set()  # topics that have changed since `opening_logs`; None: all
+        self._reconfigure: Reconfigure = self._miss
         self._broker_changed: Callable[[], None] = lambda: None
 
-    def wire(
-        self, reconfigure: Callable[[str], None], topics: Callable[[], Iterable[str]], broker_changed: Callable[[], None]
-    ) -> None:
-        """Connect it to the logs: `reconfigure` applies a topic's settings to its logs, `topics` names all topics that have logs.
+    def opening_logs(self) -> None:
+        """The logs are opened with the settings of now; `wire` applies what changes from here on."""
+        self._missed = set()
 
-        `broker_changed` applies other changes. Components that read the configuration at each use need no call.
+    def wire(self, reconfigure: Reconfigure, broker_changed: Callable[[], None]) -> None:
+        """Connect it to the logs, which are open, and to the listeners, which have the settings of the configuration file.
+
+        `reconfigure` applies the settings of some topics, or of all, to their logs; `broker_changed` applies other changes. Components
+        that read the configuration at each use need no call.
         """
         self._reconfigure = reconfigure
-        self._topics = topics
         self._broker_changed = broker_changed
+        self._apply([broker_changed, partial(reconfigure, self._missed)])
+        self._missed = set()
+
+    def _miss(self, topics: Collection[str] | None) -> None:
+        self._missed = None if topics is None or self._missed is None else {*self._missed, *topics}
 
     def __call__(self, entity: Entity, properties: Mapping[str, str]) -> None:
         """A configuration in the tree has changed."""
         if entity.type == node_paths.TOPIC_TYPE:
-            self._reconfigure(entity.name)
+            self._reconfigure([entity.name])
             return
         if entity.type == node_paths.IP_TYPE:
             self._rates.configure(entity, properties)
@@ -90,10 +99,10 @@ class DynamicConfigs:
         else:
             self._broker = properties
         self._config.set_dynamic(self._broker, self._default)
-        self._apply([self._broker_changed, *(partial(self._reconfigure, topic) for topic in self._topics())])
+        self._apply([self._broker_changed, partial(self._reconfigure, None)])
 
     def _apply(self, calls: Iterable[Callable[[], None]]) -> None:
-        """Make all calls, and raise the first error: one of a topic does not keep the change from the others."""
+        """Make all calls, and raise the first error: one of the listeners does not keep the change from the logs."""
         errors = []
         for call in calls:
             try:

@@ -221,6 +221,7 @@ class Broker:
         sasl.use_tokens(tokens.find)
         if isinstance(tree, SessionTree):
             tree.on_renewed(lambda session: self._session_renewed(session, configs, access, tokens))
+        dynamic.opening_logs()
         await self._load_logs(directories, configs, tree)
 
         components = Components(
@@ -241,9 +242,7 @@ class Broker:
         self.components = components
         tokens.serve(components.registry, lambda: components.image.controller_id == identity.broker_id)
         self._status.problems = lambda: [*directories.problems(), *components.replicas.refusals()]
-        dynamic.wire(
-            directories.reconfigure, lambda: {partition.topic_partition.topic for partition in components.replicas}, listening.reconfigure
-        )
+        dynamic.wire(directories.reconfigure, listening.reconfigure)
         self._on_stop("listeners", lambda: Deferred.fromCoroutine(listening.close()))
         listening.ports.file_gone(directories.check_file)
         listening.bind(partial(sasl.connection, components.registry))

@@ -9,7 +9,7 @@ waits for the disk goes through the injected `Later`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Protocol
@@ -362,13 +362,23 @@ class LogDirectories:
             home.later(0, partial(self._disk.sync, home.path), gone)
         home.later(delay_ms, log.delete)
 
-    def reconfigure(self, topic: str) -> None:
-        """Apply the current settings of the topic to its logs."""
-        config = self._config_for(topic)
-        for directory in self._list.online():
+    def reconfigure(self, topics: Collection[str] | None) -> None:
+        """Apply the current settings of these topics, or of all, to their logs; raises the first error when all others have theirs."""
+        configs: dict[str, LogConfig] = {}
+        errors = []
+        for directory in self._list.online() if topics is None or topics else ():
             for log in directory.all_logs():
-                if log.topic_partition.topic == topic:
-                    log.reconfigure(config)
+                topic = log.topic_partition.topic
+                if topics is not None and topic not in topics:
+                    continue
+                try:
+                    if topic not in configs:
+                        configs[topic] = self._config_for(topic)
+                    log.reconfigure(configs[topic])
+                except Exception as error:
+                    errors.append(error)
+        if errors:
+            raise errors[0]
 
     def flush(self, log: Log, done: Callable[[], None] | None = None) -> None:
         """Sync a log up to its present end in a worker, then call `done`; not when the disk failed: the directory is offline then."""
