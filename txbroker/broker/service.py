@@ -319,6 +319,7 @@ class Broker:
 
     async def _load_logs(self, directories: LogDirectories, configs: ConfigWatcher, tree: Tree) -> None:
         self._topic_overrides = configs.topic
+        await tree.sync()  # a log of a topic that is not listed here would be opened with the default settings, and keep them
         for refused in (await configs.load_topics(await tree.children(node_paths.TOPICS))).values():
             raise refused  # the default retention could delete the records of the topic
         environment = self._environment
