@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -10,7 +11,7 @@ from functools import partial
 from bench.measures import ERRORS, RETRIES, Bench, Figure, Measure, Sample, Settings
 from bench.process_tree import CpuMeter
 from bench.real import PARTITIONS, PER_BYTE, warm
-from bench.requests import BrokerClient
+from bench.topics import new_topic
 from tests.support import java
 from tests.support.server import Server
 
@@ -82,16 +83,13 @@ def _with_cpu(server: Server, work: Callable[[], Sample], payload_bytes: int) ->
 def _producing(record_bytes: int, records: int, transaction_ms: int = 0) -> Callable[[Server, Settings], AbstractContextManager[Measure]]:
     @contextmanager
     def ready(server: Server, settings: Settings) -> Iterator[Measure]:
-        name = f"perf-{record_bytes}-{transaction_ms}"
+        numbers = itertools.count()  # several brokers may still have the topic that was deleted last
         count = int(records * settings.scale)
 
         def measure() -> Sample:
-            with BrokerClient(server.address) as client:
-                client.create_topic(name, PARTITIONS)
-                work = partial(_produce, server.address, name, count, record_bytes, transaction_ms)
-                sample = _with_cpu(server, work, count * record_bytes)
-                client.delete_topic(name)
-            return sample
+            with new_topic(server, f"perf-{record_bytes}-{transaction_ms}-{next(numbers)}", PARTITIONS) as topic:
+                work = partial(_produce, server.address, topic.name, count, record_bytes, transaction_ms)
+                return _with_cpu(server, work, count * record_bytes)
 
         warm(measure, settings)
         yield measure
@@ -102,19 +100,15 @@ def _producing(record_bytes: int, records: int, transaction_ms: int = 0) -> Call
 def _consuming(record_bytes: int) -> Callable[[Server, Settings], AbstractContextManager[Measure]]:
     @contextmanager
     def ready(server: Server, settings: Settings) -> Iterator[Measure]:
-        name = f"perf-consume-{record_bytes}"
         count = int(RECORDS[record_bytes] * settings.scale)
-        with BrokerClient(server.address) as client:
-            client.fill_topic(client.create_topic(name, PARTITIONS), PARTITIONS, count, record_bytes)
+        with new_topic(server, f"perf-consume-{record_bytes}", PARTITIONS) as topic:
+            topic.fill_records(count, record_bytes)
 
             def measure() -> Sample:
-                return _with_cpu(server, partial(_consume, server.address, name, count), count * record_bytes)
+                return _with_cpu(server, partial(_consume, server.address, topic.name, count), count * record_bytes)
 
             warm(measure, settings)
-            try:
-                yield measure
-            finally:
-                client.delete_topic(name)
+            yield measure
 
     return ready
 

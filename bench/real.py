@@ -13,13 +13,14 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from itertools import count
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 from bench.measures import ERRORS, GENERATOR, RETRIES, Bench, Figure, Measure, Sample, Settings
 from bench.process_tree import CpuMeter
-from bench.requests import BrokerClient
+from bench.topics import new_topic
 from tests.support import cache
 from tests.support.cache import CHECKOUT, Missing
 from tests.support.server import Server
@@ -127,15 +128,12 @@ def _bytes_sample(measured: dict[str, Any], sample: Sample, record_bytes: int) -
 def _producing(record_bytes: int) -> Callable[[Server, Settings], AbstractContextManager[Measure]]:
     @contextmanager
     def ready(server: Server, settings: Settings) -> Iterator[Measure]:
-        topic = f"librdkafka-produce-{record_bytes}"
+        numbers = count()  # several brokers may still have the topic that was deleted last
 
         def measure(seconds: float) -> Sample:
-            with BrokerClient(server.address) as client:
-                client.create_topic(topic, PARTITIONS)
-                command = _librdkafka(server, topic, "produce", bytes=record_bytes, warmup=settings.warmup_s, seconds=seconds)
-                sample = _bytes_sample(*run_client(server, command), record_bytes)
-                client.delete_topic(topic)
-            return sample
+            with new_topic(server, f"librdkafka-produce-{record_bytes}-{next(numbers)}", PARTITIONS) as topic:
+                command = _librdkafka(server, topic.name, "produce", bytes=record_bytes, warmup=settings.warmup_s, seconds=seconds)
+                return _bytes_sample(*run_client(server, command), record_bytes)
 
         measure(settings.first_warmup_s)
         yield lambda: measure(settings.seconds)
@@ -146,16 +144,15 @@ def _producing(record_bytes: int) -> Callable[[Server, Settings], AbstractContex
 def _consuming(record_bytes: int) -> Callable[[Server, Settings], AbstractContextManager[Measure]]:
     @contextmanager
     def ready(server: Server, settings: Settings) -> Iterator[Measure]:
-        topic, records = f"librdkafka-consume-{record_bytes}", int(CONSUMED[record_bytes] * settings.scale)
-        with BrokerClient(server.address) as client:
-            client.fill_topic(client.create_topic(topic, PARTITIONS), PARTITIONS, records, record_bytes)
+        records = int(CONSUMED[record_bytes] * settings.scale)
+        with new_topic(server, f"librdkafka-consume-{record_bytes}", PARTITIONS) as topic:
+            topic.fill_records(records, record_bytes)
 
             def measure() -> Sample:
-                return _bytes_sample(*run_client(server, _librdkafka(server, topic, "consume", records=records)), record_bytes)
+                return _bytes_sample(*run_client(server, _librdkafka(server, topic.name, "consume", records=records)), record_bytes)
 
             warm(measure, settings)
             yield measure
-            client.delete_topic(topic)
 
     return ready
 

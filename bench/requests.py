@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from txbroker.wire.batch import HEADER_SIZE
 from txbroker.wire.codec import decode, encode_bytes
 from txbroker.wire.headers import request_prefix, response_header_version
 from txbroker.wire.messages.api_versions import ApiVersionsRequest
@@ -51,8 +50,6 @@ VERSIONS: dict[type[Request], int] = {
     ProduceRequest: 13,
     SyncGroupRequest: 5,
 }
-# batch.size of Java's producer, by default.
-BATCH_BYTES = 16_384
 _SIZE = struct.Struct(">i")
 LATEST = -1
 _TOPIC_RESOURCE = 2
@@ -185,15 +182,6 @@ class BrokerClient:
             self.socket.sendall(request * count)
             for _ in range(count):
                 _check(_produce_error(self.answer(ProduceRequest)), "filling a topic")
-
-    def fill_topic(self, topic_id: bytes, partitions: int, records: int, value_bytes: int) -> None:
-        """Append at least so many records to all partitions together, in batches that are the same for every broker.
-
-        A producer would make larger batches for the slower broker, which consumers then read faster.
-        """
-        in_batch = max(1, BATCH_BYTES // len(batch(1, value_bytes)[HEADER_SIZE:]))
-        for partition in range(partitions):
-            self.fill(topic_id, partition, batch(in_batch, value_bytes), -(-records // (partitions * in_batch)))
 
     def append(self, topic_id: bytes, partition: int, batches: Iterable[bytes]) -> None:
         """Append batches in order, with several requests in flight."""

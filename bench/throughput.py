@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from bench import requests
 from bench.measures import Bench, Figure, Measure, Sample, Settings
 from bench.pages import take_pages
 from bench.rawload import Load, Result, run
 from bench.requests import BrokerClient, frame
+from bench.topics import Topic, new_topic
 from tests.support.server import HOST, Server
 
 CONNECTIONS = 16
@@ -67,55 +68,8 @@ def _bytes_sample(bytes_per_s: float, result: Result) -> Sample:
     return {"MB/s": bytes_per_s / 1e6, "CPU per GB": result.cpu_share / bytes_per_s * 1e9, "generator": result.generator_share}
 
 
-@dataclass(frozen=True)
-class _Topic:
-    """A topic that exists, with one record in each partition, and the addresses of its leaders."""
-
-    name: str
-    id: bytes
-    leaders: Sequence[str]
-
-    @property
-    def ports(self) -> list[int]:
-        """The leaders' ports."""
-        return [int(address.rpartition(":")[2]) for address in self.leaders]
-
-    def fill(self, records: bytes, times: int) -> None:
-        """Append the same batch many times to each partition."""
-        for partition, address in enumerate(self.leaders):
-            with BrokerClient(address) as client:
-                client.fill(self.id, partition, records, times)
-
-    def end_offsets(self) -> int:
-        """The sum of all end offsets."""
-        total = 0
-        for partition, address in enumerate(self.leaders):
-            with BrokerClient(address) as client:
-                total += client.end_offset(self.name, partition)
-        return total
-
-
-@contextmanager
-def _topic(server: Server, name: str) -> Iterator[_Topic]:
-    with BrokerClient(server.address) as any_broker:
-        with BrokerClient(any_broker.cluster(name).controller) as client:
-            topic_id = client.new_topic(name, PARTITIONS)
-        leaders: Mapping[int, str] = {}
-        while len(leaders) < PARTITIONS:
-            leaders = any_broker.cluster(name).leaders
-    topic = _Topic(name, topic_id, [leaders[partition] for partition in range(PARTITIONS)])
-    for partition, address in enumerate(topic.leaders):
-        with BrokerClient(address) as client:
-            client.until_written(topic_id, partition)
-    try:
-        yield topic
-    finally:
-        with BrokerClient(server.address) as any_broker, BrokerClient(any_broker.cluster(name).controller) as client:
-            client.delete_topic(name)
-
-
 def _load(
-    server: Server, settings: Settings, frames: Frames, topic: _Topic | None = None, *, connections: int = CONNECTIONS, depth: int = DEPTH
+    server: Server, settings: Settings, frames: Frames, topic: Topic | None = None, *, connections: int = CONNECTIONS, depth: int = DEPTH
 ) -> Load:
     """With a topic, connection n is one to the leader of the partition that its frames name: n modulo their number."""
     ports = () if topic is None else topic.ports
@@ -131,7 +85,7 @@ def _produce_small(depth: int) -> Callable[[Server, Settings], AbstractContextMa
     @contextmanager
     def ready(server: Server, settings: Settings) -> Iterator[Measure]:
         name = f"produce-small-{depth}"
-        with _topic(server, name) as topic:
+        with new_topic(server, name, PARTITIONS) as topic:
             records = requests.batch(1, SMALL_BYTES)
             frames = [[frame(requests.produce(topic.id, partition, records))] for partition in range(PARTITIONS)]
 
@@ -149,7 +103,7 @@ def _produce_small(depth: int) -> Callable[[Server, Settings], AbstractContextMa
 
 @contextmanager
 def _fetch_small(server: Server, settings: Settings) -> Iterator[Measure]:
-    with _topic(server, "fetch-small") as topic:
+    with new_topic(server, "fetch-small", PARTITIONS) as topic:
         topic.fill(requests.batch(1, SMALL_BYTES), PREFILLED)
         with BrokerClient(topic.leaders[0]) as client:
             client.socket.sendall(frame(requests.fetch(topic.id, 0, PREFILLED // 2, 1)))
@@ -171,7 +125,7 @@ def _fetch_small(server: Server, settings: Settings) -> Iterator[Measure]:
 
 @contextmanager
 def _metadata(server: Server, settings: Settings) -> Iterator[Measure]:
-    with _topic(server, "metadata"):
+    with new_topic(server, "metadata", PARTITIONS):
         frames = [[frame(requests.metadata("metadata"))]]
         yield _warmed(lambda load: _requests_sample(run(load, server.pid)), _load(server, settings, frames), settings)
 
@@ -188,7 +142,7 @@ def _produce_big(server: Server, settings: Settings) -> Iterator[Measure]:
 
     def burst() -> Result:
         take_pages(BURST_BYTES_MAX)
-        with _topic(server, "produce-big") as topic:
+        with new_topic(server, "produce-big", PARTITIONS) as topic:
             frames = [[frame(requests.produce(topic.id, partition, records))] for partition in range(PARTITIONS)]
             load = _load(server, settings, frames, topic, connections=BIG_CONNECTIONS, depth=2)
             before = topic.end_offsets()
@@ -215,7 +169,7 @@ def _produce_big(server: Server, settings: Settings) -> Iterator[Measure]:
 @contextmanager
 def fetch_big(server: Server, settings: Settings, at: Callable[[Load], Load] = lambda load: load) -> Iterator[Measure]:
     """Fetches of a whole batch of 1 MB. `at`: gives the load another listener of the broker."""
-    with _topic(server, "fetch-big") as topic:
+    with new_topic(server, "fetch-big", PARTITIONS) as topic:
         records = requests.batch(BIG_RECORDS, BIG_RECORD_BYTES)
         topic.fill(records, BIG_PREFILLED)
         # The first record of every new topic is the one that create_topic wrote.
@@ -237,7 +191,7 @@ def fetch_big(server: Server, settings: Settings, at: Callable[[Load], Load] = l
 def _lookups(server: Server, settings: Settings) -> Iterator[Measure]:
     """Each request looks up the same random time in every partition."""
     name = "time-lookup"
-    with _topic(server, name) as topic, BrokerClient(server.address) as client:
+    with new_topic(server, name, PARTITIONS) as topic, BrokerClient(server.address) as client:
         for number in range(TIMED_BATCHES):
             records = requests.batch(TIMED_RECORDS, SMALL_BYTES, requests.FIRST_TIMESTAMP + number * TIMED_RECORDS)
             for partition in range(PARTITIONS):
