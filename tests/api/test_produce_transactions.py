@@ -214,6 +214,18 @@ def test_a_marker_between_verification_and_append_voids_the_answer(leader: Leade
     assert leader.partition().last_stable_offset == 1
 
 
+@pytest.mark.parametrize("again", [E.NONE, E.INVALID_PRODUCER_EPOCH])
+def test_with_transactions_v2_the_marker_may_be_that_of_the_transaction_before(leader: Leader, again: ErrorCode) -> None:
+    """Its client sends the first records of the next one before all markers are written."""
+    answered = leader.begin(0, epoch=1, version=V2)
+    leader.mark(epoch=1)
+    leader.coordinator.answer()
+    assert answered == [] and len(leader.coordinator.requests) == 2
+    leader.coordinator.answer(again)
+    assert answered == [{0: again}]
+    assert leader.end() == (2 if again is E.NONE else 1)
+
+
 def test_a_verification_is_of_one_partition() -> None:
     """A marker of another partition voids nothing (in Kafka the guard was once shared)."""
     leader = Leader(2)

@@ -150,18 +150,20 @@ class TransactionVerifier:
             producers = partition.log.producers
             verification = producers.begin_verification(claim.producer_id, claim.producer_epoch, claim.sequence)
             error = await self._queues.ask(claim, partition.topic_partition)
-            is_busy = error is ErrorCode.CONCURRENT_TRANSACTIONS and claim.operation is Operation.ADD
-            if not is_busy or self._clock.seconds() >= deadline_s:
-                break
-            await self._pause()
-        if error:
-            return _of_producer(error)
-        if partition.log.producers is not producers:
-            return ErrorCode.CONCURRENT_TRANSACTIONS  # the log was moved to another directory
-        if not producers.is_valid(claim.producer_id, verification):
-            # Another partition's request may have begun the transaction; after a marker the answer is about one that has ended.
-            return ErrorCode.TRANSACTION_ABORTABLE if self.is_needed(partition, claim) else ErrorCode.NONE
-        return ErrorCode.NONE
+            if error is ErrorCode.CONCURRENT_TRANSACTIONS and claim.operation is Operation.ADD and self._clock.seconds() < deadline_s:
+                await self._pause()
+                continue
+            if error:
+                return _of_producer(error)
+            if partition.log.producers is not producers:
+                return ErrorCode.CONCURRENT_TRANSACTIONS  # the log was moved to another directory
+            # Another partition's request may have begun the transaction.
+            if producers.is_valid(claim.producer_id, verification) or not self.is_needed(partition, claim):
+                return ErrorCode.NONE
+            # A marker has come. An answer to VERIFY is about the transaction that it has ended. With transactions v2 the marker may end
+            # the transaction before this one: the coordinator is asked again.
+            if claim.operation is Operation.VERIFY:
+                return ErrorCode.TRANSACTION_ABORTABLE
 
     def _pause(self) -> Deferred[None]:
         pause: Deferred[None] = Deferred()
