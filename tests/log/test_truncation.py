@@ -222,6 +222,27 @@ def test_truncating_a_marker_removes_its_aborted_transaction(directory: DiskPath
     check_indexes(log, directory)
 
 
+@pytest.mark.parametrize("rolled", [False, True])
+def test_a_marker_that_stays_above_the_high_watermark_still_limits_the_last_stable_offset(directory: DiskPath, rolled: bool) -> None:
+    """A truncation goes down in steps, and the leader may not have the marker. The snapshot after it does not have the transaction."""
+    log = open_log(directory)
+    append(log, b"x", producer_id=5, producer_epoch=0, base_sequence=0, transactional=True)
+    end_transaction(log, 5, committed=False)
+    if rolled:
+        log.roll(NOW)
+    append(log, b"y")
+    append(log, b"z")
+    assert log.last_stable_offset(1) == 0
+    log.truncate_to(3)
+    assert log.last_stable_offset(1) == 0
+    log.truncate_to(2)
+    assert (log.log_end_offset, log.last_stable_offset(1), log.last_stable_offset(2)) == (2, 0, 2)
+    log.truncate_to(1)
+    assert log.last_stable_offset(1) == 0
+    end_transaction(log, 5, committed=True)
+    assert (log.last_stable_offset(1), log.last_stable_offset(2)) == (0, 2)
+
+
 def sequenced(log: Log, sequence: int, producer_id: int = 5) -> bool:
     options = {"producer_id": producer_id, "producer_epoch": 0, "base_sequence": sequence}
     return append(log, b"x", **options).duplicate  # type: ignore[arg-type]

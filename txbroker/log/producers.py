@@ -8,7 +8,7 @@ until it has been silent for producer.id.expiration.ms; clients can create any n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple, Protocol
 
 from txbroker.errors import BrokerError, ErrorCode
@@ -373,6 +373,14 @@ class ProducerStates:
         return ended_first if open_first is None else min(open_first, ended_first)
 
     # Loading and forgetting
+
+    def ended_below(self, end: int) -> dict[int, int]:
+        """First offset and marker of the transactions with a marker below `end`, but not below the high watermark: no snapshot has them."""
+        return {first_offset: marker for first_offset, marker in self._unreplicated.items() if marker < end}
+
+    def restore_ended(self, ended: Mapping[int, int]) -> None:
+        """Add what `ended_below` has returned, after everything else was loaded again."""
+        self._unreplicated.update(ended)
 
     def restore(self, state: ProducerState, now_ms: int | None) -> None:
         """Add a producer from a snapshot, unless it has expired at `now_ms`."""

@@ -97,8 +97,10 @@ class TruncatableLog(LocalLog):
     def _truncated_at(self, end: int) -> None:
         self._end_at(end)
         self._snapshots.keep_only(lambda snapshot: snapshot <= end)
+        ended = self.producers.ended_below(end)
         known = self._snapshots.load(self.producers, self.log_start_offset, end, None)
         replay_range(self.producers, self.segments, known, end)
+        self.producers.restore_ended(ended)
 
     @contextmanager
     def _whole_or_offline(self) -> Iterator[None]:
