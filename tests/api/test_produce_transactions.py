@@ -451,6 +451,18 @@ def test_the_link_to_a_coordinator_that_is_gone_is_closed_when_it_is_idle() -> N
     assert coordinator.closed == 3, "each link once"
 
 
+def test_stopping_ends_the_questions_to_coordinators_that_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    leader = Leader(partitions=2)
+    coordinator = leader.coordinator
+    first = leader.begin()
+    coordinator.where = "broker 8"
+    second = leader.begin(indexes=(1,))
+    leader.verifier.brokers_changed(())
+    monkeypatch.setattr(coordinator, "close", lambda: coordinator.waiting and coordinator.fail(Silent("closed")))
+    leader.verifier.stop()
+    assert (first, second) == ([{0: E.NOT_ENOUGH_REPLICAS}], [{1: E.NOT_ENOUGH_REPLICAS}])
+
+
 def test_the_links_to_coordinators_follow_the_metadata() -> None:
     def image(port: int, *ids: int) -> UpdateMetadataRequest:
         live = [

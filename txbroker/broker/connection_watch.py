@@ -93,7 +93,7 @@ class ConnectionWatch:
         """End the connections."""
         self._stopped = True
         self._cancel_timer()
-        for _, sentinel in self._sentinels.values():
+        for _, sentinel in list(self._sentinels.values()):
             sentinel.stop()
         self._sentinels.clear()
 

@@ -69,7 +69,7 @@ class Fetchers:
 
     def stop(self) -> None:
         """End all loops."""
-        for loop in self._loops.values():
+        for loop in list(self._loops.values()):
             loop.stop()
         self._loops.clear()
         self._followers.clear()

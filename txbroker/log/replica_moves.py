@@ -253,7 +253,7 @@ class Moves:
     def stop(self) -> None:
         """Stop all moves; the next start continues them."""
         self._running = False
-        for move in self._moves.values():
+        for move in list(self._moves.values()):
             move.stop(lambda: None)
 
     def get(self, topic_partition: TopicPartition) -> Move | None:

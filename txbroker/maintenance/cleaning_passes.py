@@ -119,7 +119,7 @@ class Passes:
         self._stopped = True
         if self._workers is not None:
             self._workers.close()
-        for running in self.running.values():
+        for running in list(self.running.values()):
             running.stop(FailureKind.STOPPED.value, "the broker stops")
             running.log.being_cleaned = False
         self.running.clear()

@@ -65,7 +65,7 @@ class Cluster:
 
     def close(self) -> None:
         """Close all connections."""
-        for link in self._links.values():
+        for link in list(self._links.values()):
             link.connection.close()
 
     async def refresh(self) -> None:

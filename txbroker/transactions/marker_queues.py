@@ -149,7 +149,7 @@ class MarkerQueues:
         """Close all channels."""
         self._is_stopped = True
         self._take_unsent()
-        for queue in self._queues.values():
+        for queue in list(self._queues.values()):
             queue.waiting.clear()
             queue.channel.close()
 

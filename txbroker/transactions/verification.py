@@ -233,7 +233,7 @@ class _Queues:
 
     def stop(self) -> None:
         self._is_stopped = True
-        for queue in self._queues.values():
+        for queue in list(self._queues.values()):  # the end of a request may close another link
             queue.link.close()
 
     def _send(self, broker: Hashable, queue: _Queue) -> None:
