@@ -458,7 +458,12 @@ def test_stopping_ends_the_questions_to_coordinators_that_are_gone(monkeypatch: 
     coordinator.where = "broker 8"
     second = leader.begin(indexes=(1,))
     leader.verifier.brokers_changed(())
-    monkeypatch.setattr(coordinator, "close", lambda: coordinator.waiting and coordinator.fail(Silent("closed")))
+
+    def close() -> None:
+        if coordinator.waiting:
+            coordinator.fail(Silent("closed"))
+
+    monkeypatch.setattr(coordinator, "close", close)
     leader.verifier.stop()
     assert (first, second) == ([{0: E.NOT_ENOUGH_REPLICAS}], [{1: E.NOT_ENOUGH_REPLICAS}])
 
