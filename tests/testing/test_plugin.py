@@ -451,6 +451,7 @@ def test_a_rule_on_a_shared_broker_names_what_belongs_to_its_test(suite: Suite) 
 def test_unittest(suite: Suite) -> None:
     suite.write("test_it.py", """
         import unittest
+        from confluent_kafka import Producer
         from txbroker.testing import KafkaMixin
 
         seen = set()
@@ -471,6 +472,19 @@ def test_unittest(suite: Suite) -> None:
             def test_servers(self):
                 self.assertEqual(len(seen), 2)
 
+        class OfAnEarlierRelease(KafkaMixin, unittest.TestCase):
+            kafka_as_version = "2.8"
+            kafka_security = "SASL_SSL"
+
+            def test_it(self):
+                self.assertNotIn(self.kafka.bootstrap_servers, seen)
+                config = self.kafka.client_config("confluent")
+                self.assertEqual(config["security.protocol"], "SASL_SSL")
+                client = Producer(config)
+                client.produce(self.namespace.topic(), b"value")
+                self.assertEqual(client.flush(60), 0)
+                self.assertEqual(self.kafka.journal.where(api="Produce")[0].version, 9)
+
         if __name__ == "__main__":
             unittest.main()
         """)  # fmt: skip
@@ -479,7 +493,7 @@ def test_unittest(suite: Suite) -> None:
     ended = subprocess.run(
         command, cwd=suite.directory, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False
     )
-    assert ended.returncode == 0 and "Ran 4 tests" in ended.stderr, ended.stderr
+    assert ended.returncode == 0 and "Ran 5 tests" in ended.stderr, ended.stderr
     suite.check_nothing_is_left()
 
 

@@ -168,8 +168,10 @@ class Kafka(BrokerControl):
         return BrokerProcess(directory, settings, self._owner, remove=True, module=CLUSTER, arguments=arguments)
 
     def stop(self) -> None:
-        """Stop the broker cleanly; its data remains until `close`."""
-        if self._process is not None and self._owner == os.getpid():
+        """Stop the broker cleanly; its data remains until `close`. KitError if it was not started here."""
+        if self._process is None:
+            raise KitError("there is no process to stop: the broker was not started here")
+        if self._owner == os.getpid():
             self._process.stop()
             self._rules.forget()
 
@@ -188,7 +190,8 @@ class Kafka(BrokerControl):
             live_brokers.ends(self)
             if self._count > 1 and self._data is None and self.running:
                 self.kill()  # brokers that all stop at once wait for each other, and nothing is to be kept
-            self.stop()
+            if self._process is not None:
+                self.stop()
             self._remove()
 
     def __enter__(self) -> Self:

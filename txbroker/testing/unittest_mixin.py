@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from txbroker.testing.kafka import Kafka
 from txbroker.testing.namespaces import Namespace
+from txbroker.testing.secured import PLAINTEXT
 
 _brokers: dict[str, Kafka] = {}
 
@@ -24,18 +25,20 @@ class _BrokerOfClass:
     """The broker of a class, which starts when it is first asked for: Twisted's trial does not call setUpClass."""
 
     def __get__(self, test: object, cls: Any) -> Kafka:
-        return _broker(cls.kafka_settings)
+        return _broker(cls.kafka_settings, cls.kafka_as_version, cls.kafka_security)
 
 
 class KafkaMixin(_Base):
     """`class MyTest(KafkaMixin, unittest.TestCase)`: `self.kafka` is a broker, `self.namespace` has names of the test's own.
 
-    All classes of a process that have the same `kafka_settings` share one broker, which ends with the process. At the end of a test its
-    rules end, and what it has paused or refused is undone.
+    `kafka_settings`, `kafka_as_version` and `kafka_security` are arguments of `Kafka`. All classes of a process in which they are the same
+    share one broker, which ends with the process. At the end of a test its rules end, and what it has paused or refused is undone.
     """
 
     kafka = _BrokerOfClass()
     kafka_settings: ClassVar[Mapping[str, object]] = {}
+    kafka_as_version: ClassVar[str | None] = None
+    kafka_security: ClassVar[str] = PLAINTEXT
     namespace: Namespace
 
     @classmethod
@@ -61,10 +64,10 @@ def brokers() -> Collection[Kafka]:
     return _brokers.values()
 
 
-def _broker(settings: Mapping[str, object]) -> Kafka:
-    key = json.dumps(sorted((name, str(value)) for name, value in settings.items()))
+def _broker(settings: Mapping[str, object], as_version: str | None, security: str) -> Kafka:
+    key = json.dumps([as_version, security, sorted((name, str(value)) for name, value in settings.items())])
     if key not in _brokers:
-        kafka = Kafka(settings=settings).start()
+        kafka = Kafka(settings=settings, as_version=as_version, security=security).start()
         atexit.register(kafka.close)
         _brokers[key] = kafka
     return _brokers[key]
