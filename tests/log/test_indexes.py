@@ -113,6 +113,30 @@ def test_look_ups_after_a_truncation_ignore_removed_entries(module: ModuleType, 
     assert [index.lookup(BASE + offset) for offset in (49, 50, 599)] == [49, 49, 49]
 
 
+@every_time_index
+@pytest.mark.parametrize("damaged", [0, 3, 15, 16, 18])
+def test_a_damaged_entry_of_a_time_index_ends_no_look_up_with_an_error(module: ModuleType, directory: DiskPath, damaged: int) -> None:
+    """Its last entry is plausible, so that the index is used. What a look-up finds is an offset from which records are read."""
+    path = f"{directory}/x.timeindex"
+    entries = [struct.pack(">qi", 1000 * number, number) for number in range(20)]
+    entries[damaged] = b"\xff" * 8 + entries[damaged][8:]
+    directory.disk.write(path, b"".join(entries))
+    index = module.TimeIndex(directory.disk, path, 0)
+    assert index.plausible()
+    for timestamp in range(0, 20_000, 500):
+        assert 0 <= index.lookup(timestamp) < 20
+    assert index.last_key() == 19_000
+
+
+@pytest.mark.parametrize("key", [2**63, 2**64 - 1])
+@every_time_index
+def test_a_last_time_that_is_impossible_has_the_same_result_in_both_forms(module: ModuleType, directory: DiskPath, key: int) -> None:
+    path = f"{directory}/x.timeindex"
+    directory.disk.write(path, struct.pack(">Qi", key, 0))
+    index = module.TimeIndex(directory.disk, path, 0)
+    assert not index.plausible() and index.last_key() < 0
+
+
 def test_an_unused_index_is_not_written(directory: DiskPath) -> None:
     log = open_log(directory, segment_bytes=500, index_interval_bytes=100)
     fill(log, 40)

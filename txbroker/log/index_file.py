@@ -31,6 +31,7 @@ class IndexFile:
         "_entry_bytes",
         "_fence",
         "_fence_post",
+        "_key",
         "_key_bytes",
         "_pending",
         "_pending_keys",
@@ -44,7 +45,8 @@ class IndexFile:
         self.path = path
         self._disk = disk
         self._entry_bytes = entry_bytes
-        self._key_bytes = struct.calcsize(key_format)
+        self._key = struct.Struct(key_format)
+        self._key_bytes = self._key.size
         self._fence_post = struct.Struct(f"{key_format}{_STRIDE * entry_bytes - self._key_bytes}x")
         self._block = struct.Struct(key_format[0] + f"{key_format[1]}{entry_bytes - self._key_bytes}x" * _STRIDE)
         self._fence = array("q")
@@ -112,8 +114,7 @@ class IndexFile:
         known, whole = len(self._fence), self._stored_count // _STRIDE
         self._fence.extend(key for (key,) in self._fence_post.iter_unpack(stored[known * stride_bytes : whole * stride_bytes]))
         if self._stored_count % _STRIDE:
-            start = whole * stride_bytes
-            self._fence.append(int.from_bytes(stored[start : start + self._key_bytes], "big"))
+            self._fence.append(self._key.unpack_from(stored, whole * stride_bytes)[0])
 
     @property
     def pending(self) -> bool:
@@ -132,7 +133,7 @@ class IndexFile:
         pending = self._pending_keys
         if pending:
             return pending[len(pending) - 1]  # Cython compiles it without negative indexes
-        return int.from_bytes(self.entry(self.count - 1)[: self._key_bytes], "big") if self.count else -1
+        return int(self._key.unpack_from(self.entry(self.count - 1))[0]) if self.count else -1
 
     def append(self, key: int, entry: bytes) -> None:
         """Add an entry in memory; its key must be larger than all others."""
