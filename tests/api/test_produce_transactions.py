@@ -220,10 +220,24 @@ def test_with_transactions_v2_the_marker_may_be_that_of_the_transaction_before(l
     answered = leader.begin(0, epoch=1, version=V2)
     leader.mark(epoch=1)
     leader.coordinator.answer()
+    assert answered == [] and len(leader.coordinator.requests) == 1
+    leader.clock.advance(RETRY_S)
+    leader.clock.advance(0)
     assert answered == [] and len(leader.coordinator.requests) == 2
     leader.coordinator.answer(again)
     assert answered == [{0: again}]
     assert leader.end() == (2 if again is E.NONE else 1)
+
+
+def test_with_transactions_v2_answers_that_are_void_again_and_again_may_pass(leader: Leader) -> None:
+    answered = leader.begin(0, epoch=1, version=V2)
+    while not answered:
+        leader.mark(epoch=1)
+        leader.coordinator.answer()
+        leader.clock.advance(RETRY_S)
+        leader.clock.advance(0)
+    assert answered == [{0: E.NOT_ENOUGH_REPLICAS}]
+    assert 1 < len(leader.coordinator.requests) <= RETRY_MAX_S / RETRY_S + 1
 
 
 def test_a_verification_is_of_one_partition() -> None:

@@ -150,20 +150,16 @@ class TransactionVerifier:
             producers = partition.log.producers
             verification = producers.begin_verification(claim.producer_id, claim.producer_epoch, claim.sequence)
             error = await self._queues.ask(claim, partition.topic_partition)
-            if error is ErrorCode.CONCURRENT_TRANSACTIONS and claim.operation is Operation.ADD and self._clock.seconds() < deadline_s:
-                await self._pause()
-                continue
-            if error:
-                return _of_producer(error)
-            if partition.log.producers is not producers:
+            if not error and partition.log.producers is not producers:
                 return ErrorCode.CONCURRENT_TRANSACTIONS  # the log was moved to another directory
-            # Another partition's request may have begun the transaction.
-            if producers.is_valid(claim.producer_id, verification) or not self.is_needed(partition, claim):
-                return ErrorCode.NONE
-            # A marker has come. An answer to VERIFY is about the transaction that it has ended. With transactions v2 the marker may end
-            # the transaction before this one: the coordinator is asked again.
-            if claim.operation is Operation.VERIFY:
-                return ErrorCode.TRANSACTION_ABORTABLE
+            # Unless another partition's request has begun the transaction, a marker in the meantime voids the answer.
+            if not error and not producers.is_valid(claim.producer_id, verification) and self.is_needed(partition, claim):
+                if claim.operation is Operation.VERIFY:
+                    return ErrorCode.TRANSACTION_ABORTABLE  # the answer is about the transaction that has ended
+                error = ErrorCode.CONCURRENT_TRANSACTIONS  # transactions v2: the marker may be that of the transaction before
+            if error is not ErrorCode.CONCURRENT_TRANSACTIONS or claim.operation is Operation.VERIFY or self._clock.seconds() >= deadline_s:
+                return _of_producer(error)
+            await self._pause()
 
     def _pause(self) -> Deferred[None]:
         pause: Deferred[None] = Deferred()
