@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
 from pathlib import Path
 from threading import Lock
 
-from simulation.histories import Anomaly, Commit, Operation, Outcome, Poll, Send, check, to_line
+from simulation.histories import Anomaly, Assign, Commit, FetchedCommit, Operation, Outcome, Poll, Send, check, to_line
 
 FILE = "history.jsonl"
+SHOWN = 4
 
 
 class Journal:
@@ -43,6 +45,13 @@ class Journal:
         """The highest confirmed commit of each partition."""
         with self._lock:
             return dict(self._committed.get(group, {}))
+
+    def last(self, clients: Collection[str], partition: int) -> list[str]:
+        """The lines of what these consumers did last in a partition, without most records: the file is gone when others need its place."""
+        with self._lock:
+            found = [each for each in self.operations
+                     if isinstance(each, Assign | Commit | FetchedCommit | Poll) and each.client in clients and each.partition == partition]
+        return [to_line(each._replace(records=each.records[-1:]) if isinstance(each, Poll) else each) for each in found[-SHOWN:]]
 
     def check(self) -> list[Anomaly]:
         """The anomalies so far."""

@@ -93,26 +93,35 @@ class Load:
         for client in self._clients:
             client.check()
 
+    def _names(self, group: str) -> list[str]:
+        """Of the members of a group."""
+        return [each.name for each in self.members if each.group == group]
+
     def wait_for_progress(self) -> None:
         """Wait until every producer was confirmed more records than now, and every group has committed more in each partition."""
         produced = {each.name: self.journal.confirmed(each.name) for each in (*self.producers, *self.transactional)}
         committed = {group: self.journal.committed(group) for group in GROUPS}
         behind: list[str] = []
+        stuck: list[tuple[str, int]] = []  # groups and partitions
 
         def moved() -> bool:
             self.check()
             behind[:] = [f"{name} ({before} records)" for name, before in produced.items()
                          if self.journal.confirmed(name) < before + PROGRESS]
+            stuck.clear()
             for group, before in committed.items():
                 after = self.journal.committed(group)
-                behind.extend(f"{group} in partition {number} (offset {before.get((TOPIC, number), 0)})" for number in range(PARTITIONS)
-                              if after.get((TOPIC, number), 0) <= before.get((TOPIC, number), 0))
-            return not behind
+                stuck.extend((group, number) for number in range(PARTITIONS)
+                             if after.get((TOPIC, number), 0) <= before.get((TOPIC, number), 0))
+            return not behind and not stuck
 
         try:
             self._cluster.until(moved, "every producer and group makes progress")
         except AssertionError as error:
-            raise AssertionError(f"{error}\nwithout progress: {', '.join(behind)}") from None
+            behind += [f"{group} in partition {number} (offset {committed[group].get((TOPIC, number), 0)})" for group, number in stuck]
+            last = [line for group, number in stuck for line in self.journal.last(self._names(group), number)]
+            history = "\n".join(["", f"the last operations there, now is {now()}:", *last]) if last else ""
+            raise AssertionError(f"{error}\nwithout progress: {', '.join(behind)}{history}") from None
 
     def finish(self) -> str:
         """Stop producing, read everything, let the groups do the same, and check the history; what was checked. Lost."""
