@@ -43,6 +43,8 @@ from txbroker.wire.headers import request_prefix
 from txbroker.wire.messages.update_metadata import UpdateMetadataPartitionState, UpdateMetadataRequest, UpdateMetadataTopicState
 from txbroker.wire.schema import Struct
 
+TIMEOUT_S_MAX = 2**31 / 1000  # what a request can ask for
+
 
 class Target:
     """A broker that is also the controller of a cluster of three, and what it logs."""
@@ -82,12 +84,18 @@ class Target:
         connection.makeConnection(transport)
         if len(received) >= 12:
             connection.frame_received(memoryview(bytearray(received[4:])))
-        for _ in range(50):
-            self.clock.advance(0)
-            self.cluster.turns.run()
+        self._turn()
+        if connection.in_flight and not closed:
+            self.clock.advance(TIMEOUT_S_MAX)  # an election waits for a leader, which a reassignment may change again
+            self._turn()
         output = joined(connection.take_output())
         assert closed or output or len(received) < 12, "neither answered nor closed"
         return output, bool(closed)
+
+    def _turn(self) -> None:
+        for _ in range(50):
+            self.clock.advance(0)
+            self.cluster.turns.run()
 
     def check(self) -> None:
         """Nothing outside of the log directories, no odd name in them, and a controller that still serves."""
