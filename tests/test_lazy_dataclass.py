@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+import pickle
 import threading
 from dataclasses import FrozenInstanceError, field, fields, replace
 from typing import ClassVar
@@ -11,6 +13,17 @@ import pytest
 
 from txbroker import lazy_dataclass as module
 from txbroker.lazy_dataclass import lazy_dataclass
+
+
+class Outer:
+    @lazy_dataclass(frozen=True, slots=True)
+    class Nested:
+        x: int
+        names: list[str]
+
+    @lazy_dataclass(slots=True)
+    class Open:
+        x: int
 
 
 def frozen() -> type:
@@ -59,6 +72,21 @@ def test_a_frozen_object_cannot_be_changed() -> None:
         with pytest.raises(FrozenInstanceError):
             delattr(point, name)
     assert hash(frozen()) is not None
+
+
+def test_an_object_is_copied_and_pickled() -> None:
+    nested = Outer.Nested(1, ["a"])
+    for each in (nested, Outer.Open(2)):
+        for copied in (copy.copy(each), copy.deepcopy(each), *(pickle.loads(pickle.dumps(each, protocol)) for protocol in (2, 4, 5))):
+            assert (copied, type(copied)) == (each, type(each))
+    assert copy.copy(nested).names is nested.names is not copy.deepcopy(nested).names
+
+
+def test_a_nested_class_has_its_whole_name() -> None:
+    assert Outer.Nested.__qualname__ == "Outer.Nested"
+    assert repr(Outer.Nested(1, [])) == "Outer.Nested(x=1, names=[])"
+    with pytest.raises(TypeError, match=r"^Outer\.Nested\.__init__\(\) missing"):
+        Outer.Nested(1)  # type: ignore[call-arg]
 
 
 def test_an_object_that_can_be_changed_has_slots_only_and_is_prepared() -> None:

@@ -33,6 +33,7 @@ else:
 def _slotted(declared: type, *, frozen: bool, eq: bool, repr: bool, kw_only: bool) -> type:
     """A class like the declared one, but with slots."""
     own = {name: value for name, value in vars(declared).items() if name not in ("__dict__", "__weakref__")}
+    own["__qualname__"] = declared.__qualname__
 
     def generated(initial: bool) -> dict[str, Any]:
         """`__init__` and what belongs to it, or the other methods; those of a class that is not in use, as it has no slots."""
@@ -51,6 +52,7 @@ def _slotted(declared: type, *, frozen: bool, eq: bool, repr: bool, kw_only: boo
         slotted |= {name: _OnFirstUse(names, partial(generated, is_initial)) for name in names if name not in own}
     if frozen:  # the generated ones accept objects of the model only
         slotted |= {"__setattr__": _refuse_to_set, "__delattr__": _refuse_to_delete}
+        slotted.setdefault("__setstate__", _set_state)
     return type(declared)(declared.__name__, declared.__bases__, slotted)
 
 
@@ -71,6 +73,12 @@ class _OnFirstUse:
                 setattr(self._owner, name, values[name])
         value = values[self._name]
         return value.__get__(instance, owner) if isinstance(value, FunctionType) else value
+
+
+def _set_state(self: object, state: tuple[None, Mapping[str, object]]) -> None:
+    """For `copy` and `pickle`, which would set the slots of a copy by `setattr`."""
+    for name, value in state[1].items():
+        object.__setattr__(self, name, value)
 
 
 def _refuse_to_set(self: object, name: str, value: object) -> NoReturn:
