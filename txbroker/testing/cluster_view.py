@@ -47,16 +47,27 @@ class ClusterView:
         return next((each for each in partitions if each.partition_index == partition), None)
 
     def existing(self, topic: str, partition: int) -> MetadataResponsePartition:
-        """The partition, as one of the brokers knows it, some later than others; KitError if there is none."""
+        """The partition, as one of the brokers knows it, some later than others; KitError if there is none.
+
+        A broker that cannot be asked may just have ended. Its error counts if no other one knows the partition.
+        """
         running = self.running()
         if not running:
             raise KitError("no broker runs: start one first")
         numbers: set[int] = set()
+        problems: list[Exception] = []
         for broker in sorted(running):
-            for found in self.metadata(broker, topic).topics[0].partitions:
+            try:
+                partitions = self.metadata(broker, topic).topics[0].partitions
+            except (ClientError, KitError) as error:
+                problems.append(error)
+                continue
+            for found in partitions:
                 if found.partition_index == partition:
                     return found
                 numbers.add(found.partition_index)
+        if problems:
+            raise problems[0]
         if not numbers:
             raise KitError(f"there is no topic {topic}; create it first")
         raise KitError(f"topic {topic} has no partition {partition}; its partitions are {', '.join(map(str, sorted(numbers)))}")
