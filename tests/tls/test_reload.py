@@ -173,7 +173,8 @@ def test_a_chain_with_a_certificate_that_is_not_valid_now_replaces_none(
     running.until_check()
     assert running.tls.by_name["A"].context is before
     date = (NOW + max(days, key=lambda day: -abs(day)) * DAY).strftime("%Y-%m-%d %H:%M:%S UTC")
-    assert f"{LOCATION} is {running.own}, whose certificate CN=between,O=Test {problem.format(date)}" in caplog.text
+    remedy = ", or leave it out if clients trust this name themselves"
+    assert f"{LOCATION} is {running.own}, whose certificate CN=between,O=Test {problem.format(date)}{remedy}" in caplog.text
     own.chain[1] = running.authority.issue("between", days=(-1, 60)).certificate
     in_place(running, own)
     running.until_check()

@@ -134,11 +134,12 @@ def _check_dates(new: Loaded, present: tuple[Certificate, ...], now_ms: int) -> 
         if each in present or (each is not sent[0] and each.name == each.issuer):
             continue
         where = f"is {store.location or 'a value'}, whose certificate {each.subject}"
+        # A root that another root has signed, too, is no use once that signature has ended; which roots clients have is not known here.
+        remedy = "use one that is valid now" + ("" if each is sent[0] else ", or leave it out if clients trust this name themselves")
         if now_ms > each.not_after_ms:
-            raise TlsProblem(store.source_key, f"{where} has ended at {shown_time(each.not_after_ms)}; use one that is valid now")
+            raise TlsProblem(store.source_key, f"{where} has ended at {shown_time(each.not_after_ms)}; {remedy}")
         if now_ms < each.not_before_ms:
-            begins = shown_time(each.not_before_ms)
-            problem = NotYetValid(store.source_key, f"{where} is not valid before {begins}; use one that is valid now")
+            problem = NotYetValid(store.source_key, f"{where} is not valid before {shown_time(each.not_before_ms)}; {remedy}")
             problem.begins_ms = each.not_before_ms
             raise problem
 
