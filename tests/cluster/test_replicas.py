@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Sequence
+from random import Random
 from typing import Any
 
 import pytest
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.task import Clock
 
+from simulation.memory_disk import MemoryDisk
 from tests.api.lone_broker import no_leaders, no_quota
 from tests.log.support import batch
 from tests.log_directories.support import NOW, TOPIC_ID, DirectoryHarness
@@ -35,11 +38,11 @@ OWN, OTHER = 1, 2
 
 
 class ReplicasHarness:
-    """The replicas of broker 1 in two log directories, and the observer of both."""
+    """The replicas of broker 1 in two log directories, and the observer of both. `config`: of the logs."""
 
-    def __init__(self, path: DiskPath) -> None:
+    def __init__(self, path: DiskPath, **config: Any) -> None:
         self.calls: list[str] = []
-        self.broker = DirectoryHarness(path, 2)
+        self.broker = DirectoryHarness(path, 2, **config)
         self.broker.start()
         self.image = ClusterImage()
         self.replicas = Replicas(OWN, self.broker.directories, self.image, self, lambda: 0.0, lambda: 10.0)
@@ -305,3 +308,64 @@ def test_a_truncation_lowers_the_cleaner_checkpoint(harness: ReplicasHarness) ->
         harness.broker.worker.run()
     assert (partition.log.log_start_offset, partition.log.log_end_offset, partition.high_watermark) == (9, 9, 9)
     assert cleaning.offset(partition.topic_partition) == 0
+
+
+@pytest.mark.parametrize("flush_messages", [1, 10**9])
+@pytest.mark.parametrize("target", [9, 4, 1, 0])
+def test_a_loss_of_power_during_a_truncation_is_not_taken_for_missing_records(
+    directory: DiskPath, target: int, flush_messages: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The checkpoint has a lower recovery point before anything is removed, and is written again when all is."""
+    for jobs in range(1000):
+        disk = MemoryDisk()
+        path = DiskPath(disk, f"/{jobs}").made()
+        disk.sync("/")
+        harness = ReplicasHarness(path, segment_bytes=250, flush_messages=flush_messages)
+        assert harness.roles("t") == ErrorCode.NONE
+        partition = harness.replicas.get("t", 0)
+        for _ in range(10):
+            partition.append(batch(b"a"), NOW)
+            harness.broker.worker.run()
+        assert len(partition.log.segments) > 2
+        harness.broker.directories.flush(partition.log)
+        harness.broker.directories.checkpoints.write_recovery_points()
+        harness.broker.worker.run()
+        assert partition.log.recovery_point == 10
+        assert harness.roles("t", leader=OTHER, epoch=1, version=1) == ErrorCode.NONE
+        left = jobs
+        while partition.log.log_end_offset > target and left:
+            partition.truncate_to(target)
+            left -= harness.broker.worker.run(1)
+        complete = partition.log.log_end_offset == target and bool(left)
+        if complete:
+            harness.broker.worker.run()
+            name, = partition.log.directory.split("/")[2:3]
+            assert harness.broker.checkpoint("recovery-point-offset-checkpoint", name) == [f"t 0 {target}"]
+        disk.power_cut(Random(jobs))
+        again = DirectoryHarness(path, 2)
+        again.start()
+        log = again.directories.get(TopicPartition("t", 0))
+        assert log is not None and not log.missing
+        assert log.log_end_offset >= target
+        if complete:
+            break
+    assert jobs >= 2
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+
+
+def test_a_truncation_goes_on_after_a_time_without_a_leader(harness: ReplicasHarness) -> None:
+    """A sync from before it has ended meanwhile."""
+    assert harness.roles("t") == ErrorCode.NONE
+    partition = harness.replicas.get("t", 0)
+    for _ in range(4):
+        partition.append(batch(b"a"), NOW)
+    partition._have_flushed()
+    assert harness.roles("t", leader=OTHER, epoch=1, version=1) == ErrorCode.NONE
+    partition.restart_at(9, NOW)
+    assert partition.log.must_flush
+    assert harness.roles("t", leader=-1, epoch=2, version=2) == ErrorCode.NONE
+    harness.broker.worker.run()
+    assert partition.log.must_flush, "the sync is older than the truncation"
+    assert harness.roles("t", leader=OTHER, epoch=3, version=3) == ErrorCode.NONE
+    harness.broker.worker.run()
+    assert not partition.log.must_flush

@@ -81,7 +81,7 @@ def test_a_loss_of_power_during_a_truncation_leaves_no_gap(fully: bool) -> None:
         before = values(log)
         for _ in range(chance.randint(1, 5)):
             log.restart_towards(2, now_ms=NOW) if fully else log.truncate_towards(3)
-            if log.names_unsynced and chance.random() < 0.7:
+            if log.truncation_waits and chance.random() < 0.7:
                 log._sync_names()
         expected = before[: log.log_end_offset] if log.log_start_offset == 0 else []
         if chance.random() < 0.5:

@@ -142,7 +142,7 @@ class LocalReplica:
         self._flushing = False
         if self.state.leader == NO_LEADER:
             return  # it may be stopped or offline
-        if self.log.flush_due or self.log.names_unsynced:
+        if self.log.must_flush:
             self._have_flushed()
         if self.is_leader:
             self._advance()
@@ -198,7 +198,7 @@ class LocalReplica:
         self._truncated()
 
     def _truncated(self) -> None:
-        if self.log.names_unsynced:
+        if self.log.truncation_waits:
             self._have_flushed()
         self.high_watermark = min(self.high_watermark, self.log.log_end_offset)
         self._records_removed()

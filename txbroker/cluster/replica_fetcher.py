@@ -32,7 +32,6 @@ from txbroker.cluster.partition import Partition
 from txbroker.cluster.replication_quota import ReplicationQuota
 from txbroker.errors import BrokerError, ErrorCode, OutOfResources, StorageError, error_name
 from txbroker.lazy_dataclass import lazy_dataclass
-from txbroker.log.log import Log
 from txbroker.names import TopicPartition
 from txbroker.wire.messages.fetch import EpochEndOffset, FetchRequest, FetchResponse, PartitionData, ReplicaState
 from txbroker.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic
@@ -165,7 +164,7 @@ class ReplicaFetcher:
     def _syncs(self) -> bool:
         """Whether the log of a partition is being synced."""
         held = (self._followed.get(name) for name in self._held)
-        return any(one is not None and _waits(one.partition.log) for one in held)
+        return any(one is not None and one.partition.log.must_flush for one in held)
 
     def _fetch(self, fetch_version: int, *, overlaps: bool = False) -> Asked:
         settings = self._settings
@@ -215,7 +214,7 @@ class ReplicaFetcher:
     def _pauses(self, one: _Followed, now_s: float, *, exceeded: bool) -> bool:
         """Whether nothing is to be asked for a partition now: after an error, while it is throttled, and while its log is synced."""
         partition = one.partition
-        return one.resume_s > now_s or _waits(partition.log) or (exceeded and not one.in_sync and self._quota.covers(partition))
+        return one.resume_s > now_s or partition.log.must_flush or (exceeded and not one.in_sync and self._quota.covers(partition))
 
     def holds(self, topic_partition: TopicPartition) -> bool:
         """Whether the partition pauses."""
@@ -376,11 +375,6 @@ class ReplicaFetcher:
 
     def _pause(self, one: _Followed, share: float = 1.0) -> None:
         one.resume_s = self._monotonic_s() + share * self._settings.backoff_s
-
-
-def _waits(log: Log) -> bool:
-    """Whether a log is being synced: for flush.messages, or in the middle of a truncation."""
-    return log.flush_due or log.names_unsynced
 
 
 def divergence(partition: Partition, leader: EpochEndOffset) -> int:

@@ -60,10 +60,14 @@ class CheckpointFile(Generic[T]):
         """Write it in a worker, unless its content has not changed."""
         self._background.request()
 
+    def prepared(self) -> Callable[[], None]:
+        """What a worker must call so that the file has what the entries are now, or newer ones."""
+        self._prepare()
+        return self._replace
+
     def write(self) -> None:
         """Write it now and wait, at the end of use, also what a worker found no space for. A worker that still writes has nothing newer."""
-        self._prepare()
-        self._replace()
+        self.prepared()()
 
     def _prepare(self) -> Callable[[], None] | None:
         content = self._format(self._entries())

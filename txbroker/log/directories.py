@@ -14,7 +14,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Protocol
 
-from txbroker.errors import OutOfResources, StartError, StartInterrupted, StorageError
+from txbroker.errors import NoSpace, OutOfResources, StartError, StartInterrupted, StorageError
 from txbroker.log import meta_properties, replica_move_recovery
 from txbroker.log.cleaning_checkpoints import CleaningCheckpoints
 from txbroker.log.descriptions import DirectoryDescription, describe_directory, describe_offline
@@ -381,7 +381,10 @@ class LogDirectories:
             raise errors[0]
 
     def flush(self, log: Log, done: Callable[[], None] | None = None) -> None:
-        """Sync a log up to its present end in a worker, then call `done`; not when the disk failed: the directory is offline then."""
+        """Sync a log up to its present end in a worker, then call `done`; not when the disk failed: the directory is offline then.
+
+        A recovery point that a truncation is about to lower is in the checkpoint then, unless there is no space.
+        """
         home = self._list.directory_of(log)
         assert home is not None
         try:
@@ -390,17 +393,28 @@ class LogDirectories:
             self._list.fail(home, error)
             home.later(AGAIN_MS, _nothing, partial(self.flush, log, done))  # not if the directory is offline now
             return
-        if plan is None:
+        lowering = log.lowering
+        if plan is None and lowering is None:
             if done is not None:
                 done()
             return
+        write_recovery_points = home.recovery_points.prepared() if lowering is not None else _nothing
+
+        def sync() -> None:
+            with suppress(NoSpace):  # the truncation frees space
+                write_recovery_points()
+            if plan is not None:
+                plan.sync()
 
         def synced() -> None:
-            log.flushed(plan)
+            if lowering is not None:
+                log.lowered(lowering)
+            if plan is not None:
+                log.flushed(plan)
             if done is not None:
                 done()
 
-        home.later(0, plan.sync, synced)
+        home.later(0, sync, synced)
 
     # --- periodic work ---
 

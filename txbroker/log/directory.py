@@ -281,7 +281,7 @@ class LogDirectory:
         return [*self.logs.values(), *(copy.log for copy in self.copies.values())]
 
     def _recovery_points(self) -> dict[TopicPartition, int]:
-        return {**self.left_recovery_points, **{log.topic_partition: log.recovery_point for log in self.all_logs()}}
+        return {**self.left_recovery_points, **{log.topic_partition: log.kept_recovery_point for log in self.all_logs()}}
 
     def _log_start_offsets(self) -> dict[TopicPartition, int]:
         # Only where the files do not show it: most logs start with their first segment.

@@ -41,6 +41,7 @@ class LocalLog:
         "_disk",
         "_later",
         "_list",
+        "_lower_bound",
         "_random_below",
         "_renames",
         "_synced_creations",
@@ -52,6 +53,7 @@ class LocalLog:
         "generation",
         "log_end_offset",
         "log_start_offset",
+        "lowering",
         "missing",
         "recovery_point",
         "segments",
@@ -76,6 +78,8 @@ class LocalLog:
         self.log_start_offset = loaded.log_start_offset
         self.log_end_offset = loaded.log_end_offset
         self.recovery_point = loaded.recovery_point
+        self._lower_bound: int | None = None  # of the recovery point after the truncation that has begun
+        self.lowering: int | None = None  # the same, while the checkpoint may have a higher one
         self.timed_flush_s = 0.0
         self.generation = 0
         self._list = Segments(loaded.segments, loaded.snapshots, disk, later, OpenSegments())
@@ -230,9 +234,29 @@ class LocalLog:
         return self._renames != self._synced_renames
 
     @property
+    def truncation_waits(self) -> bool:
+        """Whether a truncation goes on only after the next flush: of names, or of the lower recovery point."""
+        return self.names_unsynced or self.lowering is not None
+
+    @property
+    def must_flush(self) -> bool:
+        """Whether nothing is to be appended or removed before the next flush: for flush.messages, or in the middle of a truncation."""
+        return self.flush_due or self.truncation_waits
+
+    @property
     def names_due(self) -> bool:
-        """Whether a truncation or retention must wait: for the next sync, or until a cleaned segment has replaced others."""
-        return self._renames != self._synced_renames or self._list.is_replacing
+        """Whether a truncation or retention must wait: for the next flush, or until a cleaned segment has replaced others."""
+        return self.truncation_waits or self._list.is_replacing
+
+    @property
+    def kept_recovery_point(self) -> int:
+        """The recovery point for the checkpoint. It is lower than `recovery_point` while a truncation is about to go below that."""
+        return self.recovery_point if self._lower_bound is None else min(self.recovery_point, self._lower_bound)
+
+    def lowered(self, offset: int) -> None:
+        """The checkpoint has `offset`, which was `lowering`, as recovery point."""
+        if self.lowering == offset:
+            self.lowering = None
 
     def _sync_last_name(self) -> None:
         """Have a worker sync the name of the last segment, unless it is durable or a worker is about to."""
@@ -245,7 +269,8 @@ class LocalLog:
         self._unsynced.add(self.directory)
 
     def _sync_names(self) -> None:
-        """Sync in place what names must wait for."""
+        """Sync in place what names must wait for; without a checkpoint, since the log is not in use."""
+        self.lowering = None
         if self.names_unsynced or self._creations != self._synced_creations:
             plan = self.names_plan()
             plan.sync()
@@ -288,8 +313,9 @@ class LocalLog:
             self._check_absent(path)
         self._synced_renames = max(self._synced_renames, plan.renames)
         self._synced_creations = max(self._synced_creations, plan.creations)
-        if plan.generation == self.generation:
-            self.recovery_point = max(self.recovery_point, plan.offset)
+        if plan.generation == self.generation and plan.offset > self.recovery_point:
+            self.recovery_point = plan.offset
+            self._lower_bound = None  # the truncation was given up, or it begins again
 
     def _check_absent(self, path: str) -> None:
         directory = self.directory
@@ -297,7 +323,8 @@ class LocalLog:
             raise MissingFile(f"cannot sync {path}: it is gone")
 
     def flush(self) -> None:
-        """Sync in place."""
+        """Sync in place; without a checkpoint, as `_sync_names`."""
+        self.lowering = None
         plan = self.flush_plan()
         if plan is not None:
             plan.sync()

@@ -2,10 +2,14 @@
 
 What is written next must not meet a segment that a loss of power brings back. So a truncation has steps: each removes one segment, and the
 directory is synced before the next one, and before anything is cut or appended. A follower has a worker sync it, and goes on then.
+
+The first step of a truncation below the recovery point removes nothing: the checkpoint gets a lower recovery point. Else recovery would
+miss what was truncated.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -55,8 +59,9 @@ class TruncatableLog(LocalLog):
     def truncate_towards(self, offset: int) -> bool:
         """Truncate the log so that it ends at `offset`, or before the batch that holds it: one step of several. Whether one was made.
 
-        A step removes the last segment, or cuts it. While `names_due` the log must be synced before the next step and before anything is
-        appended: else a loss of power would bring segments back, after what was cut or appended. False also while it is not yet possible.
+        A step lowers the recovery point (`lowering`), removes the last segment, or cuts it. While `names_due` the log must be flushed
+        before the next step and before anything is appended: else a loss of power would bring segments back, after what was cut or
+        appended. False also while it is not yet possible.
         A leader epoch without records at the log's end is removed in any case, as in Kafka: the leader may have another one there.
         """
         if self.names_due:
@@ -64,6 +69,8 @@ class TruncatableLog(LocalLog):
         if offset >= self.log_end_offset:
             self.leader_epochs.truncate_from_end(offset)
             return False
+        if self._lower(offset):
+            return True
         segment = self.segments[-1]
         if offset >= segment.base_offset:
             self._cut(offset)
@@ -71,6 +78,15 @@ class TruncatableLog(LocalLog):
             self._remove_last()
         else:
             self.restart_towards(offset, now_ms=segment.created_ms)
+        if self.log_end_offset <= offset:
+            self._lower_bound = None
+        return True
+
+    def _lower(self, offset: int) -> bool:
+        """Whether the checkpoint must have a lower recovery point first: at or below `offset`, and at the beginning of a segment."""
+        if offset >= self.kept_recovery_point:
+            return False
+        self.lowering = self._lower_bound = min(offset, self._bases[max(0, bisect_right(self._bases, offset) - 1)])
         return True
 
     def _remove_last(self) -> None:
@@ -132,7 +148,7 @@ class TruncatableLog(LocalLog):
 
         Returns whether it was the last one.
         """
-        if self.names_due:
+        if self.names_due or self._lower(min(offset, self._bases[0])):
             return False
         if len(self.segments) > 1:
             self._remove_last()
@@ -159,4 +175,5 @@ class TruncatableLog(LocalLog):
             self._end_at(offset)
             self.log_start_offset = offset
             self.set_missing([])
+        self._lower_bound = None
         return True
