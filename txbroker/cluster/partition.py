@@ -138,7 +138,7 @@ class Partition(LocalReplica):
                 replicas=state.replicas,
                 now_s=self._replication.monotonic_s(),
             )
-        if self.log.flush_due:
+        if self.log.must_flush:
             self._have_flushed()
         self._advance()
         self.observer.moved(self)
@@ -154,8 +154,8 @@ class Partition(LocalReplica):
         self._single = False
         self._followers = None
         if changed:
-            if state.leader != NO_LEADER and self.log.flush_due:
-                self._have_flushed()  # after a start its log may not be synced
+            if state.leader != NO_LEADER and self.log.must_flush:
+                self._have_flushed()  # after a start, or after a truncation without a leader
             self.observer.moved(self)
         return changed
 
