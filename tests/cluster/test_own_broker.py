@@ -163,6 +163,28 @@ def test_a_replica_that_only_others_have_is_deleted(own: OwnBrokerHarness, chang
     assert (own.harness.broker.directories.get(TopicPartition("t", 0)) is None) == deleted
 
 
+def test_a_replica_that_only_others_have_is_deleted_when_the_disk_has_space_again(own: OwnBrokerHarness) -> None:
+    """A reassignment does not wait for it, and no later request deletes the replica."""
+    own.lead(("t", TOPIC_ID, 1))
+    disk = own.harness.broker.disk
+    disk.fail("rename", error=errno.ENOSPC)
+    assert own.delete("t") == ErrorCode.KAFKA_STORAGE_ERROR
+    state = UpdateMetadataPartitionState(
+        partition_index=0, controller_epoch=1, zk_version=9, leader=OTHER, leader_epoch=1, isr=[OTHER], replicas=[OTHER]
+    )
+    topic = UpdateMetadataTopicState(topic_name="t", topic_id=TOPIC_ID, partition_states=[state])
+    own.own.send(UpdateMetadataRequest(controller_id=1, controller_epoch=1, topic_states=[topic], live_brokers=[]))
+    own.clock.advance(RETRY_S)
+    own.clock.advance(RETRY_S)
+    assert own.harness.replicas.find("t", 0) is not None
+    disk.repair()
+    own.clock.advance(RETRY_S)
+    assert own.harness.replicas.find("t", 0) is None
+    asked = len(own.asked_again)
+    own.clock.advance(3 * RETRY_S)
+    assert len(own.asked_again) == asked
+
+
 def test_a_request_for_nothing_is_answered_and_its_controller_checked(own: OwnBrokerHarness) -> None:
     own.lead(controller_epoch=5)
     assert own.answers.pop().topics == []

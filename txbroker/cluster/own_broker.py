@@ -137,7 +137,13 @@ class OwnBroker:
 
     def _retry_now(self) -> None:
         self._retry = None
+        self._delete_unassigned()
         self._ask_again()
+
+    def _delete_unassigned(self) -> None:
+        if self._replicas.delete_unassigned():
+            self._retry_later()
+        self._replicas_changed(len(self._replicas))
 
     async def _yield_to_others(self) -> None:
         """Let the reactor serve other requests: creating a log takes one or two milliseconds."""
@@ -187,7 +193,7 @@ class OwnBroker:
         calls = [self._replicas.brokers_changed] if changes.brokers else []
         call_each(log, "an observer of the metadata", *calls, lambda: self._image_changed(changes))
         if request.type == FULL:
-            self._replicas.delete_unassigned()
+            self._delete_unassigned()
         return UpdateMetadataResponse(error_code=ErrorCode.NONE)
 
 

@@ -171,12 +171,13 @@ class Replicas:
                 )
         return StopReplicaResponse(error_code=ErrorCode.NONE, partition_errors=errors)
 
-    def delete_unassigned(self) -> None:
-        """After all metadata has come: delete replicas that only other brokers have by now.
+    def delete_unassigned(self) -> bool:
+        """Delete replicas that only other brokers have by now. Whether one is left, whose directory has no space for its new name.
 
         The controller that has removed them (a reassignment was cancelled, for example) was replaced before it reached this broker, and
-        the next one does not know of them. Kafka's controllers on ZooKeeper leave them.
+        the next one does not know of them; or the disk was full at its StopReplica. Kafka's controllers on ZooKeeper leave them.
         """
+        left = False
         for partition in list(self._partitions.values()):
             name = partition.topic_partition
             topic, known = self._image.topic(name.topic), self._image.partition(*name)
@@ -184,7 +185,9 @@ class Replicas:
                 continue
             if self.broker_id not in (known.leader, *known.replicas, *known.isr):
                 log.info("deleting the replica of %s on this broker: the partition is assigned to brokers %s", name, list(known.replicas))
-                _outcome(partial(self._stop, name, known.leader_epoch, True), f"{name}: failed to delete the replica")
+                code = _outcome(partial(self._stop, name, known.leader_epoch, True), f"{name}: failed to delete the replica")
+                left |= code == ErrorCode.KAFKA_STORAGE_ERROR and name in self._partitions
+        return left
 
     def check_controller(self, epoch: int) -> None:
         """Remember the newest controller epoch; STALE_CONTROLLER_EPOCH for an older one."""

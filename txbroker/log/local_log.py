@@ -315,7 +315,7 @@ class LocalLog:
         self._synced_creations = max(self._synced_creations, plan.creations)
         if plan.generation == self.generation and plan.offset > self.recovery_point:
             self.recovery_point = plan.offset
-            self._lower_bound = None  # the truncation was given up, or it begins again
+            self._lower_bound = None  # no truncation follows, or it begins again
 
     def _check_absent(self, path: str) -> None:
         directory = self.directory
