@@ -68,7 +68,7 @@ class ReceiveBuffers:
     """
 
     def __init__(self, budget: int = -1) -> None:
-        self.shared = memoryview(bytearray(SHARED_BYTES))
+        self.shared = memoryview(system.anonymous_memory(SHARED_BYTES))
         self.reserved = 0
         self.waits = 0
         """How often a connection had to wait for the budget."""

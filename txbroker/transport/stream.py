@@ -16,7 +16,7 @@ from txbroker.transport.interfaces import Buffer
 # At most this much of a region is read at once to be sent.
 COPIED_MAX = 256 * 1024
 
-_copied = memoryview(bytearray(COPIED_MAX))  # used only within a call
+_copied = memoryview(system.anonymous_memory(COPIED_MAX))  # used only within a call; untouched pages take no memory
 
 
 class Stream(Protocol):

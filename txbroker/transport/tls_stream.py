@@ -29,8 +29,8 @@ RECEIVED_MIN = 32 * KIB
 _ADDED = 512
 
 # Used only within a call: by all connections, which one thread serves.
-_received = memoryview(bytearray(UNSENT_MAX))
-_region = memoryview(bytearray(UNSENT_MAX))
+_received = memoryview(system.anonymous_memory(UNSENT_MAX))
+_region = memoryview(system.anonymous_memory(UNSENT_MAX))
 
 
 class Channel(NamedTuple):
