@@ -5,6 +5,7 @@ Twisted's own handlers stop the reactor again at each further signal, which logs
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import logging
 import os
@@ -19,6 +20,7 @@ from txbroker.platform import system
 log = logging.getLogger("txbroker")
 
 INTERRUPTED = 130  # a shell's exit status for a command that was ended by Ctrl-C
+LAST_LINE_S = 0.5
 
 
 class StopSignals:
@@ -51,11 +53,26 @@ class StopSignals:
         """Logs nothing: the thread may be writing a line to the same stream, which refuses a second writer."""
         if self._ending and number == signal.SIGINT:
             try:
-                log.warning("SIGINT again: exiting at once; %s", self._at_once)
+                self._write_last_line()
             finally:
                 os._exit(INTERRUPTED)
         self._ending = self._ending or number != system.reload_signal
         self._reactor.callFromThread(self._handle, number)
+
+    def _write_last_line(self) -> None:
+        """Another thread writes it, for a short time: the pipe of the log may be full, or its lock be held by a thread that waits for it.
+
+        `threading.Thread.start` takes a lock that the interrupted thread may hold.
+        """
+        written: SimpleQueue[None] = SimpleQueue()
+
+        def write() -> None:
+            log.warning("SIGINT again: exiting at once; %s", self._at_once)
+            written.put(None)
+
+        _thread.start_new_thread(write, ())
+        with contextlib.suppress(Empty):
+            written.get(timeout=LAST_LINE_S)
 
     def _handle(self, number: int) -> None:
         name = signal.Signals(number).name

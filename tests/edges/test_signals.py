@@ -14,6 +14,7 @@ import pytest
 
 from tests.support.cache import CHECKOUT
 from tests.support.waiting import PATIENCE_S, until
+from txbroker.signals import INTERRUPTED
 
 FULL_PIPE_BYTES = 65_536 - 4_096  # pipe(7); a page of short lines may not be full
 PROGRAM = """
@@ -39,6 +40,55 @@ def test_a_signal_while_a_line_is_written_stops_the_process(number: signal.Signa
     assert b" end of the line (txbroker)\n" in log
     assert f"{number.name}: stopping".encode() in log
     assert b"Traceback" not in log
+
+
+INTERRUPTED_TWICE = """
+import logging, os, sys, threading, time
+from txbroker.log_output import TEXT, parse_levels, write_log
+from txbroker.signals import StopSignals
+
+class Reactor:
+    def callFromThread(self, *call):
+        os.write(int(sys.argv[1]), b"1")
+
+def log():
+    logging.getLogger("txbroker").info("x" * 1_000_000)
+
+def fill():
+    os.set_blocking(2, False)
+    try:
+        while True:
+            os.write(2, bytes(4096))
+    except BlockingIOError:
+        os.set_blocking(2, True)
+
+write_log(sys.stderr, TEXT, parse_levels([]))
+StopSignals(Reactor(), lambda: None).take()
+{begin}
+while True:
+    time.sleep(1)
+"""
+
+
+@pytest.mark.parametrize("begin", ["log()", "threading.Thread(target=log).start()", "fill()"])
+def test_a_second_interrupt_ends_a_process_whose_log_nobody_reads(begin: str) -> None:
+    """A pager that waits for a key, for example."""
+    environment = {**os.environ, "PYTHONPATH": str(CHECKOUT), "PYTHONUNBUFFERED": "1"}
+    first_handled, note = os.pipe()
+    command = [sys.executable, "-c", INTERRUPTED_TWICE.format(begin=begin), str(note)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, env=environment, pass_fds=(note,)) as child:
+        try:
+            os.close(note)
+            assert child.stderr is not None
+            pipe = child.stderr.fileno()
+            until(lambda: waiting_bytes(pipe) >= FULL_PIPE_BYTES, "the pipe is full")
+            child.send_signal(signal.SIGINT)
+            assert os.read(first_handled, 1) == b"1"
+            child.send_signal(signal.SIGINT)
+            assert child.wait(PATIENCE_S) == INTERRUPTED
+        finally:
+            child.kill()
+            os.close(first_handled)
 
 
 LONG_LINE = """
