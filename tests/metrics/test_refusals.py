@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import resource
 import socket
 import struct
 from collections.abc import Callable
 
 import pytest
+from kafka.protocol.admin import ListGroupsRequest
 from kafka.protocol.consumer import FetchRequest
 from twisted.internet.task import Clock
 
 from tests.metrics.scraping import ON, Scrape
 from tests.support.raw import RawConnection
-from tests.support.raw_admin import create_topic
+from tests.support.raw_admin import brokers, create_topic
 from tests.support.raw_log import batch, fetch, produce, produce_request
 from tests.support.records import numbered
 from tests.support.server import HOST, Server
@@ -74,6 +76,20 @@ def test_errors_that_no_response_can_carry(start_broker: Start) -> None:
         assert connection.is_ended()
     assert refused(server) == {"failed_without_answer": 1}
     assert Scrape(server).by("kafka_server_brokertopicmetrics_failedproducerequests_total", "topic") == {"t": 1}
+
+
+def test_a_handler_that_cannot_be_loaded_for_want_of_descriptors(start_broker: Start) -> None:
+    server = start_broker(ON)
+    with RawConnection(server.address) as connection:
+        brokers(connection)  # it is accepted
+        soft, hard = resource.prlimit(server.pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (0, hard))
+        connection.send(ListGroupsRequest(), 0)
+        assert connection.is_ended()
+        resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (soft, hard))
+    assert refused(server) == {"handler_not_loaded": 1}
+    with RawConnection(server.address) as connection:
+        assert connection.call(ListGroupsRequest(), 0).error_code == 0
 
 
 def test_too_many_connections(start_broker: Start) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 from collections import Counter
 from typing import Any
 
 import pytest
 
-from txbroker.api.registry import Api, Registry, UnsupportedVersion, api_name, route_key
+from txbroker.api.registry import Api, NotLoaded, Registry, UnsupportedVersion, api_name, route_key
 from txbroker.errors import ProtocolError
 from txbroker.wire.messages.api_versions import ApiVersionsRequest
 from txbroker.wire.messages.controlled_shutdown import ControlledShutdownRequest
@@ -64,6 +65,22 @@ def test_handlers_may_be_made_for_the_first_request_of_their_family() -> None:
     assert registry.errors[1] is errors
     assert [registry.handler(1), registry.handler(0)] == made
     assert registry.requests() == {1: FetchRequest, 0: ProduceRequest}
+
+
+def test_a_handler_whose_code_cannot_be_read_is_tried_again() -> None:
+    """Not every process has a free file descriptor at any time."""
+    registry, problems = Registry(), [OSError(errno.EMFILE, "Too many open files"), OSError(errno.EIO, "Input/output error")]
+
+    def make() -> list[Any]:
+        if problems:
+            raise problems.pop(0)
+        return [handler(FetchRequest)]
+
+    registry.register_later([Api.of(handler(FetchRequest))], make)
+    for problem in (r"Too many open files; raise the limit of open files \(ulimit -n\)", "Input/output error"):
+        with pytest.raises(NotLoaded, match=f"^the code for Fetch cannot be read: {problem}$"):
+            registry.routes[route_key(1, 11)]
+    assert registry.routes[route_key(1, 11)].name == "Fetch v11"
 
 
 def test_a_handler_that_is_made_later_is_what_was_registered() -> None:

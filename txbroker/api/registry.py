@@ -28,6 +28,7 @@ does for a producer with acks=0.
 
 from __future__ import annotations
 
+import errno
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
@@ -85,6 +86,10 @@ class Api(NamedTuple):
 
 class UnsupportedVersion(ProtocolError):
     """The API key is served, but not in this version."""
+
+
+class NotLoaded(ProtocolError):
+    """The code of a handler cannot be read now; the next request tries it again. The peer is not to blame, but without it has no answer."""
 
 
 class Route:
@@ -194,7 +199,10 @@ class Registry:
         self._lines = lines
         self.unsupported = UnsupportedFeatures()
         self.routes: dict[int, Route] = _Routes(self._resolve)
-        """The hot look-up: `routes[route_key(api_key, api_version)]`. Raises ProtocolError (UnsupportedVersion) instead of KeyError."""
+        """The hot look-up: `routes[route_key(api_key, api_version)]`. Raises ProtocolError instead of KeyError.
+
+        Two of its kinds are UnsupportedVersion and NotLoaded.
+        """
         for handler in handlers:
             self.register(handler)
 
@@ -236,9 +244,14 @@ class Registry:
             self.errors[key] = counted
 
     def handler(self, api_key: int) -> Handler:
-        """The handler of an API that is served."""
+        """The handler of an API that is served; NotLoaded."""
         if api_key not in self._handlers:
-            for handler in self._later[api_key]():
+            try:
+                made = list(self._later[api_key]())
+            except OSError as error:
+                remedy = "; raise the limit of open files (ulimit -n)" if error.errno in (errno.EMFILE, errno.ENFILE) else ""
+                raise NotLoaded(f"the code for {self.name(api_key)} cannot be read: {error.strerror or error}{remedy}") from error
+            for handler in made:
                 api = Api.of(handler)
                 if self._apis[api.key] != api:
                     raise ValueError(f"{api} was registered as {self._apis[api.key]}")
@@ -246,7 +259,7 @@ class Registry:
         return self._handlers[api_key]
 
     def requests(self) -> dict[int, type[Request]]:
-        """The request classes of all APIs, by key; makes all handlers."""
+        """The request classes of all APIs, by key; makes all handlers. NotLoaded."""
         return {key: self.handler(key).request for key in self._apis}
 
     @property

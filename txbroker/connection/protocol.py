@@ -12,7 +12,7 @@ from twisted.python.failure import Failure
 from txbroker.api.encoded.cached_response import CachedResponse
 from txbroker.api.encoded.response_frame import Frame, response_frame
 from txbroker.api.parking import ParkedRequest
-from txbroker.api.registry import Answer, Registry, Route, UnsupportedVersion
+from txbroker.api.registry import Answer, NotLoaded, Registry, Route, UnsupportedVersion
 from txbroker.api.request_context import RequestContext, Session
 from txbroker.api.unanswered_appends import Unanswered
 from txbroker.api.unsupported_features import UnsupportedFeature
@@ -38,6 +38,7 @@ START = struct.Struct(">Ii")
 LOGGED_CLIENT_ID_MAX = 100
 
 NO_FRAME: Frame = ([], 0)
+_UNSERVED: dict[type[Exception], str] = {UnsupportedVersion: "unsupported_version", NotLoaded: "handler_not_loaded"}
 _READY = State.READY
 
 
@@ -250,7 +251,7 @@ class Connection(Admission):
         is_greeting = key >> 16 == API_VERSIONS_KEY and RequestKind.API_VERSIONS in self._states[self._state]
         if not (isinstance(error, UnsupportedVersion) and is_greeting):
             route = self._registry.routes.get(key)
-            unserved = "unsupported_version" if isinstance(error, UnsupportedVersion) else "unknown_api"
+            unserved = _UNSERVED.get(type(error), "unknown_api")
             self._close("unparsable_request" if route else unserved, f"{route.name}: {error}" if route else str(error))
             return
         low, high = self._registry.ranges()[API_VERSIONS_KEY]

@@ -22,6 +22,7 @@ _CLOSED_BY_PROTOCOL = (
     "unparsable_request",
     "unknown_api",
     "unsupported_version",
+    "handler_not_loaded",
     "failed_without_answer",
     "session_expired",
 )
