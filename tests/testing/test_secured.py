@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,16 +12,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import KafkaConnectionError
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient
-from kafka import KafkaConsumer
+from kafka import KafkaConsumer, KafkaProducer
+from kafka.errors import KafkaError
 
-from tests.support.waiting import PATIENCE_S
+from tests.support.waiting import PATIENCE_S, until
 from tests.testing.exchanges import EXCHANGES, TOPICS, confluent, kafka_python
 from txbroker.testing import Kafka, KitError
 
 
-@pytest.fixture(scope="module", params=["SSL", "SASL_PLAINTEXT", "SASL_SSL"])
+@pytest.fixture(scope="module", params=["SSL", "MTLS", "SASL_PLAINTEXT", "SASL_SSL"])
 def kafka(request: pytest.FixtureRequest) -> Iterator[Kafka]:
     with Kafka(security=request.param, topics=TOPICS) as running:
         yield running
@@ -34,6 +39,63 @@ def test_clients_connect(kafka: Kafka, exchange: Any) -> None:
     logins = kafka.journal.entries(since).where(api="SaslAuthenticate", errors=())
     assert bool(logins) == protocol.startswith("SASL")
     assert kafka.journal.entries(since).where(api="Produce", outcome="answered")
+
+
+ONLY_THE_USER = {"authorizer.class.name": "kafka.security.authorizer.AclAuthorizer", "super.users": "User:CN=test"}
+
+
+@pytest.mark.extended
+def test_the_principal_is_the_name_of_the_certificate(tmp_path: Path) -> None:
+    audit = tmp_path / "audit.log"
+    with Kafka(security="MTLS", topics=TOPICS, settings={**ONLY_THE_USER, "txbroker.audit.file": str(audit)}) as kafka:
+        assert confluent(kafka) == b"one"
+    logins = [event for event in map(json.loads, audit.read_text().splitlines()) if event["event"] == "login"]
+    assert {(event["principal"], event["mechanism"], event["outcome"]) for event in logins} == {
+        ("User:CN=test", "TLS certificate", "succeeded")
+    }
+
+
+@pytest.mark.extended
+def test_clients_without_a_certificate_are_refused(caplog: pytest.LogCaptureFixture) -> None:
+    with Kafka(security="MTLS") as kafka:
+        _refuses_librdkafka(kafka)
+        _refuses_kafka_python(kafka, caplog)
+        _refuses_aiokafka(kafka)
+        assert not kafka.journal.entries()
+        assert "the client sent no certificate, which ssl.client.auth=required needs" in kafka.log_tail()
+
+
+def _refuses_librdkafka(kafka: Kafka) -> None:
+    errors: list[str] = []
+    client = AdminClient({**kafka.client_config("confluent"), "ssl.certificate.location": "", "ssl.key.location": "",
+                          "log_level": 0, "error_cb": lambda error: errors.append(error.str())})  # fmt: skip
+    until(lambda: client.poll(0.1) and any("alert certificate required" in error for error in errors), "the client has this error")
+
+
+def _refuses_kafka_python(kafka: Kafka, caplog: pytest.LogCaptureFixture) -> None:
+    """The error that it raises says only that it could not connect; its log says why."""
+    settings = {**kafka.client_config("kafka-python"), "ssl_certfile": None, "ssl_keyfile": None}
+
+    def is_refused() -> bool:
+        with pytest.raises(KafkaError):
+            KafkaProducer(**settings, bootstrap_timeout_ms=1000)
+        return "CERTIFICATE_REQUIRED" in caplog.text
+
+    until(is_refused, "the client has this error")
+
+
+def _refuses_aiokafka(kafka: Kafka) -> None:
+    trusting = ssl.create_default_context(cafile=kafka.client_config("kafka-python")["ssl_cafile"])
+
+    async def connected() -> None:
+        producer = AIOKafkaProducer(**{**kafka.client_config("aiokafka"), "ssl_context": trusting})
+        try:
+            await producer.start()
+        finally:
+            await producer.stop()
+
+    with pytest.raises(KafkaConnectionError):
+        asyncio.run(connected())
 
 
 @pytest.mark.extended
@@ -69,7 +131,7 @@ def test_a_secured_broker_restarts_and_a_cluster_has_one_certificate(tmp_path: P
         assert kafka_python_values(kafka, "t") == [b"one"]
         kafka.restore(tmp_path / "snapshot")
         assert [record.value for record in kafka.records("t")] == [b"one"]
-    with Kafka(brokers=2, security="SSL", topics={"t": 1}) as cluster:
+    with Kafka(brokers=2, security="MTLS", topics={"t": 1}) as cluster:
         cluster.produce("t", "one")
         assert kafka_python_values(cluster, "t") == [b"one"]
 
@@ -80,18 +142,20 @@ def kafka_python_values(kafka: Kafka, topic: str) -> list[bytes | None]:
 
 
 @pytest.mark.extended
-def test_a_server_for_tests_says_how_clients_connect() -> None:
-    command = [sys.executable, "-m", "txbroker", "test-server", "--security", "SASL_SSL", "--topic", "t", "--stop-with-input"]
+@pytest.mark.parametrize("security", ["MTLS", "SASL_SSL"])
+def test_a_server_for_tests_says_how_clients_connect(security: str) -> None:
+    command = [sys.executable, "-m", "txbroker", "test-server", "--security", security, "--topic", "t", "--stop-with-input"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None and process.stdin is not None
         line = json.loads(process.stdout.readline())
         assert "t" in AdminClient(line["client_config"]["librdkafka"]).list_topics(timeout=PATIENCE_S).topics
         assert line["client_config"]["java"]["ssl.truststore.type"] == "PEM"
+        assert ("ssl.keystore.location" in line["client_config"]["java"]) == (security == "MTLS")
         process.stdin.close()
 
 
-def test_there_is_no_such_protocol() -> None:
-    with pytest.raises(KitError, match="security is 'TLS'; it must be one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"):
+def test_another_value_is_an_error() -> None:
+    with pytest.raises(KitError, match="security is 'TLS'; it must be one of PLAINTEXT, SSL, MTLS, SASL_PLAINTEXT, SASL_SSL"):
         Kafka(security="TLS")
 
 

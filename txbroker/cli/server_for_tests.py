@@ -17,7 +17,7 @@ from txbroker.errors import StartError
 from txbroker.ready_file import ReadyFile
 from txbroker.testing import Kafka, KitError
 from txbroker.testing.cluster_settings import BROKERS_MAX
-from txbroker.testing.secured import PLAINTEXT, PROTOCOLS
+from txbroker.testing.secured import PLAINTEXT, VALUES
 
 DESCRIPTION = """\
 Run a broker for tests, with its data in a temporary directory, until SIGTERM or Ctrl-C. When it serves clients, a line of JSON with
@@ -46,8 +46,8 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--topic", action="append", default=[], type=_topic, metavar="NAME[:PARTITIONS]", help=topic_help)
     release_help = "the release of Kafka whose requests and versions clients see, such as 2.8 (default: those of this broker)"
     parser.add_argument("--as-version", metavar="RELEASE", help=release_help)
-    security_help = "the security protocol; the line of JSON has the settings of a client on librdkafka and of a Java client"
-    parser.add_argument("--security", choices=PROTOCOLS, default=PLAINTEXT, help=security_help)
+    security_help = "the security protocol; MTLS is SSL with certificates of clients. The line of JSON has settings for librdkafka and Java"
+    parser.add_argument("--security", choices=VALUES, default=PLAINTEXT, help=security_help)
     parser.add_argument("--ready-file", metavar="FILE", help="write the line of JSON to FILE once clients are served")
     input_help = "stop when standard input ends: with a pipe to it, the broker ends with the test process, also when that is killed"
     parser.add_argument("--stop-with-input", action="store_true", help=input_help)

@@ -1,4 +1,4 @@
-"""A certificate authority, and the certificates of brokers that it signs: with the package `cryptography`, of the extra `security`."""
+"""A certificate authority, and the certificates that it signs: with the package `cryptography`, of the extra `security`."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Authority:
         return Pair(_key_text(self._key), _text(self._certificate))
 
     def issue(self, hosts: Sequence[str], days: int) -> Pair:
-        """A certificate of a broker with these names, the first of which is also the name of its subject."""
+        """A certificate of a broker or a client with these names, the first of which is also the name of its subject."""
         name = hosts[0] if len(hosts[0]) <= _COMMON_NAME_MAX else "broker"
         return self._issue(_named(name), x509.SubjectAlternativeName(list(map(_host, hosts))), days)[0]
 

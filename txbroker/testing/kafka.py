@@ -33,7 +33,7 @@ from txbroker.testing.records import Reading, Record, produce
 from txbroker.testing.reserved_port import reserve
 from txbroker.testing.rule_specs import RuleSpec, known_brokers
 from txbroker.testing.rules import Rules, When
-from txbroker.testing.secured import PLAINTEXT, Security, check_protocol, security_of
+from txbroker.testing.secured import PLAINTEXT, Security, check_security, security_of
 from txbroker.testing.settings import OWN_CLIENT_ID, broker_settings
 from txbroker.testing.topics import Administration
 
@@ -53,7 +53,7 @@ class Kafka(BrokerControl):
 
     `as_version`: the release of Kafka whose requests and versions clients see, such as "2.8"; None for those of this broker.
 
-    `security`: SSL, SASL_PLAINTEXT or SASL_SSL, with a certificate and a user, which `client_config` has.
+    `security`: SSL, MTLS, SASL_PLAINTEXT or SASL_SSL, with certificates and a user, which `client_config` has.
 
     `port`: 0 takes a free one. `data`: the directory for its logs; None for a temporary one, which is removed at the end. `topics`: the
     names and numbers of partitions of the first topics. `settings`: keys of Kafka's server.properties; an unknown one is an error.
@@ -74,8 +74,8 @@ class Kafka(BrokerControl):
         security: str = PLAINTEXT,
     ) -> None:
         check_brokers(brokers, port)
-        check_protocol(security)
-        self._protocol = security
+        check_security(security)
+        self._security_value = security
         self._security: Security | None = None  # from the start on
         self._form = [] if as_version is None else ["--as-version", release_of(as_version).name]
         self._count = brokers
@@ -125,7 +125,7 @@ class Kafka(BrokerControl):
             self._directory = Path(tempfile.mkdtemp(prefix=DIRECTORY_PREFIX))
         is_first = self._servers is None
         try:
-            self._security = security_of(self._protocol, self._directory)
+            self._security = security_of(self._security_value, self._directory)
             if self._security is not None:
                 self._security.write()
             process = self._new_process(self._directory)
@@ -163,7 +163,7 @@ class Kafka(BrokerControl):
         else:
             ports = [port for _, port in _addresses(self._servers)]
         arguments = ["--ports", ",".join(map(str, ports)), "--data", data, "--start-timeout", str(self._start_timeout_s), *self._form]
-        arguments += ["--protocol", self._protocol]
+        arguments += ["--protocol", PLAINTEXT if self._security is None else self._security.protocol]
         settings = cluster_settings(self._settings, self._count, self._security)
         return BrokerProcess(directory, settings, self._owner, remove=True, module=CLUSTER, arguments=arguments)
 

@@ -25,7 +25,7 @@ OPTIONS = (
     Option("port", "port", "string", "PORT", "the port of the broker; without it a free one is taken"),
     Option("partitions", "partitions", "string", "N", "the number of partitions of txbroker_topic (default: 1)"),
     Option("as_version", "as-version", "string", "RELEASE", "the release of Kafka whose requests and versions clients see, such as 2.8"),
-    Option("security", "security", "string", "PROTOCOL", "SSL, SASL_PLAINTEXT or SASL_SSL: the broker has a certificate and a user"),
+    Option("security", "security", "string", "PROTOCOL", "SSL, MTLS, SASL_PLAINTEXT or SASL_SSL: the broker has certificates and a user"),
     Option("bootstrap_servers", "bootstrap-servers", "string", "HOST:PORT,...", "use a broker that runs already, txbroker or Apache Kafka"),
     Option("per_worker", "per-worker", "bool", "", "one broker for each process of pytest-xdist, instead of one for all"),
     Option("start_timeout", "start-timeout", "string", "SECONDS", "how long the broker may take to start (default: 60)"),

@@ -1,4 +1,4 @@
-"""TLS and logins of a broker for tests: its certificate and its user, and what the broker and its clients need of both."""
+"""TLS and logins of a broker for tests: its certificate, its user, and what the broker and its clients need of them."""
 
 from __future__ import annotations
 
@@ -19,19 +19,25 @@ from txbroker.testing.settings import HOST, INTERNAL
 from txbroker.wire.scram import HASHES, ITERATIONS_MIN, salted_password
 
 PLAINTEXT = "PLAINTEXT"
-PROTOCOLS = (PLAINTEXT, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+MTLS = "MTLS"  # the protocol SSL with `ssl.client.auth=required`
+VALUES = (PLAINTEXT, "SSL", MTLS, "SASL_PLAINTEXT", "SASL_SSL")
 MECHANISM = "SCRAM-SHA-512"
 MECHANISMS = ("PLAIN", *HASHES)
 USER, PASSWORD = "test", "test-secret"
-AUTHORITY, CERTIFICATE, USERS = "ca.pem", "broker.pem", "users"
-DAYS = 30
+AUTHORITY, CERTIFICATE, OF_CLIENTS, USERS = "ca.pem", "broker.pem", "client.pem", "users"
+DAYS = 365  # the broker warns of a certificate that ends within thirty days
 
 
 class Security(NamedTuple):
-    """`protocol`: one of Kafka's security protocols with TLS, a login or both. `directory`: of its files."""
+    """`value`: one of `VALUES` with TLS, a login or both. `directory`: of its files."""
 
-    protocol: str
+    value: str
     directory: str
+
+    @property
+    def protocol(self) -> str:
+        """Kafka's security protocol."""
+        return "SSL" if self.value == MTLS else self.value
 
     @property
     def has_tls(self) -> bool:
@@ -42,6 +48,11 @@ class Security(NamedTuple):
     def has_login(self) -> bool:
         """Whether clients log in."""
         return self.protocol.startswith("SASL")
+
+    @property
+    def has_client_certificate(self) -> bool:
+        """Whether the broker refuses a client without a certificate."""
+        return self.value == MTLS
 
     def path(self, name: str) -> str:
         """Of one of the files."""
@@ -57,7 +68,7 @@ class Security(NamedTuple):
             try:
                 files |= _certificates()
             except CommandFailed as error:
-                raise KitError(f"security={self.protocol!r} needs certificates, and {error}") from None
+                raise KitError(f"security={self.value!r} needs certificates, and {error}") from None
         for name, content in files.items():
             Path(self.path(name)).write_bytes(content)
 
@@ -69,6 +80,9 @@ class Security(NamedTuple):
         }
         if self.has_tls:
             found |= {"ssl.keystore.type": "PEM", "ssl.keystore.location": self.path(CERTIFICATE)}
+        if self.has_client_certificate:
+            trusted = {"ssl.truststore.type": "PEM", "ssl.truststore.location": self.path(AUTHORITY)}
+            found |= {"ssl.client.auth": "required", **trusted}
         if self.has_login:
             found |= {
                 "sasl.enabled.mechanisms": ",".join(MECHANISMS),
@@ -82,6 +96,8 @@ class Security(NamedTuple):
         found = {"security.protocol": self.protocol}
         if self.has_tls:
             found |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": self.path(AUTHORITY)}
+        if self.has_client_certificate:
+            found |= {"ssl.keystore.type": "PEM", "ssl.keystore.location": self.path(OF_CLIENTS)}
         if self.has_login:
             login = f'{SCRAM_MODULE} required username="{USER}" password="{PASSWORD}";'
             found |= {"sasl.mechanism": MECHANISM, "sasl.jaas.config": login}
@@ -92,18 +108,29 @@ class Security(NamedTuple):
         found = {"security.protocol": self.protocol}
         if self.has_tls:
             found["ssl.ca.location"] = self.path(AUTHORITY)
+        if self.has_client_certificate:
+            found |= {"ssl.certificate.location": self.path(OF_CLIENTS), "ssl.key.location": self.path(OF_CLIENTS)}
         if self.has_login:
             found |= {"sasl.mechanism": MECHANISM, "sasl.username": USER, "sasl.password": PASSWORD}
         return found
 
     def of_kafka_python(self) -> dict[str, Any]:
         """The arguments of a client of kafka-python."""
-        return {**self._arguments(), **({"ssl_cafile": self.path(AUTHORITY)} if self.has_tls else {})}
+        found = self._arguments()
+        if self.has_tls:
+            found["ssl_cafile"] = self.path(AUTHORITY)
+        if self.has_client_certificate:
+            found |= {"ssl_certfile": self.path(OF_CLIENTS), "ssl_keyfile": self.path(OF_CLIENTS)}
+        return found
 
     def of_aiokafka(self) -> dict[str, Any]:
         """The arguments of a client of aiokafka."""
-        made = {"ssl_context": ssl.create_default_context(cafile=self.path(AUTHORITY))} if self.has_tls else {}
-        return {**self._arguments(), **made}
+        found = self._arguments()
+        if self.has_tls:
+            found["ssl_context"] = context = ssl.create_default_context(cafile=self.path(AUTHORITY))
+            if self.has_client_certificate:
+                context.load_cert_chain(self.path(OF_CLIENTS))
+        return found
 
     def _arguments(self) -> dict[str, Any]:
         login = {"sasl_mechanism": MECHANISM, "sasl_plain_username": USER, "sasl_plain_password": PASSWORD}
@@ -114,16 +141,16 @@ class Security(NamedTuple):
         return ClientSecurity.of(self.of_java())
 
 
-def security_of(protocol: str, directory: Path) -> Security | None:
+def security_of(value: str, directory: Path) -> Security | None:
     """That of a broker in this directory; None for PLAINTEXT. KitError."""
-    check_protocol(protocol)
-    return None if protocol == PLAINTEXT else Security(protocol, str(directory / "security"))
+    check_security(value)
+    return None if value == PLAINTEXT else Security(value, str(directory / "security"))
 
 
-def check_protocol(protocol: str) -> None:
-    """KitError unless it is one of Kafka's security protocols."""
-    if protocol not in PROTOCOLS:
-        raise KitError(f"security is {protocol!r}; it must be one of {', '.join(PROTOCOLS)}")
+def check_security(value: str) -> None:
+    """KitError unless it is one of `VALUES`."""
+    if value not in VALUES:
+        raise KitError(f"security is {value!r}; it must be one of {', '.join(VALUES)}")
 
 
 def _users() -> bytes:
@@ -136,12 +163,13 @@ def _users() -> bytes:
 
 
 def _certificates() -> dict[str, bytes]:
-    """An authority and the certificate of the broker, as `txbroker secure init` makes them; CommandFailed."""
+    """An authority and the certificates of the broker and of its clients, as `txbroker secure init` makes them; CommandFailed."""
     from txbroker.security import certificate_maker
 
     authority = certificate_maker.Authority.new("txbroker authority for tests", datetime.now(UTC), DAYS)
-    own = authority.issue((HOST, "localhost"), DAYS)
-    return {AUTHORITY: authority.pair.certificate.encode(), CERTIFICATE: (own.key + own.certificate).encode()}
+    issued = {CERTIFICATE: authority.issue((HOST, "localhost"), DAYS), OF_CLIENTS: authority.issue((USER,), DAYS)}
+    files = {name: (pair.key + pair.certificate).encode() for name, pair in issued.items()}
+    return {AUTHORITY: authority.pair.certificate.encode(), **files}
 
 
 OF_LIBRARY: Mapping[str, Callable[[Security], dict[str, Any]]] = {
