@@ -519,3 +519,17 @@ def test_a_zookeeper_that_lost_its_data_ends_a_broker(server_directory: Path, st
 def test_a_broker_alone_does_not_load_a_client_of_zookeeper() -> None:
     script = "import sys, txbroker.broker_service, txbroker.broker.service; assert 'kazoo' not in sys.modules"
     subprocess.run([sys.executable, "-c", script], check=True, timeout=PATIENCE_S, cwd=CHECKOUT)
+
+
+def test_a_broker_of_a_cluster_loads_what_followers_need_at_the_start() -> None:
+    """Later a descriptor may be missing for it, and the partition would copy nothing until the next leader epoch."""
+    script = """
+import sys
+from txbroker.api.registry import Registry
+from txbroker.broker import service
+from txbroker.broker.cluster_handlers import register_for_cluster
+
+register_for_cluster(Registry(), None, None, None)
+assert {"txbroker.client.twisted_connection", "txbroker.cluster.fetcher_loop", "txbroker.cluster.replica_fetcher"} <= set(sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=PATIENCE_S, cwd=CHECKOUT)

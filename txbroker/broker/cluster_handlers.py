@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 
 from twisted.internet.defer import Deferred
 
@@ -12,6 +13,10 @@ from txbroker.api.registry import Registry
 from txbroker.cluster.node_data import ProducerIdBlock
 from txbroker.cluster.own_broker import OwnBroker
 
+# What the first follower and the first link to another broker need. An import fails while no file descriptor is free, and a partition whose
+# change of its role has failed copies nothing until the next leader epoch. So they are imported at the start.
+_NEEDED_LATER = ("txbroker.client.twisted_connection", "txbroker.cluster.fetcher_loop", "txbroker.cluster.replica_fetcher")
+
 
 def register_for_cluster(
     registry: Registry,
@@ -19,7 +24,9 @@ def register_for_cluster(
     controller: OwnController,
     allocate_producer_ids: Callable[[int], Deferred[ProducerIdBlock]],
 ) -> None:
-    """Add the handlers."""
+    """Add the handlers, and import what they need later."""
+    for module in _NEEDED_LATER:
+        import_module(module)
     for handler in (
         LeaderAndIsrHandler(own),
         StopReplicaHandler(own),

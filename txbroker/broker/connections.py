@@ -30,7 +30,7 @@ class Address(Protocol):
     def port(self) -> int: ...
 
 
-# The client's modules are imported on first use: a broker alone starts without them.
+# The client's modules are imported in a cluster only: a broker alone starts without them.
 
 
 class Connections:

@@ -1,4 +1,4 @@
-"""Which leader this broker copies each of its follower partitions from. The loops that do are imported for the first one."""
+"""Which leader this broker copies each of its follower partitions from. The loops that do are imported in a cluster only."""
 
 from __future__ import annotations
 
