@@ -19,6 +19,8 @@ from confluent_kafka.admin import AdminClient
 from kafka import KafkaConsumer, KafkaProducer
 from kafka.errors import KafkaError
 
+from tests.support import java
+from tests.support.sasl import properties_file
 from tests.support.waiting import PATIENCE_S, until
 from tests.testing.exchanges import EXCHANGES, TOPICS, confluent, kafka_python
 from txbroker.testing import Kafka, KitError
@@ -39,6 +41,26 @@ def test_clients_connect(kafka: Kafka, exchange: Any) -> None:
     logins = kafka.journal.entries(since).where(api="SaslAuthenticate", errors=())
     assert bool(logins) == protocol.startswith("SASL")
     assert kafka.journal.entries(since).where(api="Produce", outcome="answered")
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("security", ["SSL", "MTLS"])
+def test_javas_consumer_connects(security: str, tmp_path: Path) -> None:
+    with Kafka(security=security, topics={"t": 1}) as kafka:
+        kafka.produce("t", "one", "two")
+        own = properties_file(tmp_path / "consumer.properties", kafka.client_config("java", "group"))
+        place = ("--bootstrap-server", kafka.bootstrap_servers, "--topic", "t", "--command-config", own)
+        assert java.run("kafka-console-consumer", *place, "--max-messages", "2").splitlines()[-2:] == ["one", "two"]
+        assert kafka.journal.where(api="OffsetCommit", group="group", errors=())
+
+
+@pytest.mark.extended
+def test_javas_client_without_a_certificate_is_refused(tmp_path: Path) -> None:
+    with Kafka(security="MTLS") as kafka:
+        settings = {key: value for key, value in kafka.client_config("java").items() if not key.startswith("ssl.keystore.")}
+        own = properties_file(tmp_path / "client.properties", settings)
+        with pytest.raises(java.ToolFailed, match=r"SslAuthenticationException: .*\n.*Received fatal alert: certificate_required"):
+            java.run("kafka-topics", "--bootstrap-server", kafka.bootstrap_servers, "--command-config", own, "--list")
 
 
 ONLY_THE_USER = {"authorizer.class.name": "kafka.security.authorizer.AclAuthorizer", "super.users": "User:CN=test"}
