@@ -60,7 +60,7 @@ def spark(spark_jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 @pytest.fixture
 def commands_share_the_session(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """`txbroker spark` commands that run in this process use the session of all tests."""
-    monkeypatch.setattr("txbroker.spark.session.open_session", lambda master, jars, delta: Unstopped(spark))
+    monkeypatch.setattr("txbroker.spark.session.open_session", lambda *arguments, **options: Unstopped(spark))
 
 
 @pytest.fixture

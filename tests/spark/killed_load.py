@@ -51,7 +51,7 @@ def main() -> None:
     from txbroker.spark.session import open_session
     from txbroker.spark.topic_source import TopicSource
 
-    spark = open_session(master, Path(jars), delta=True)
+    spark = open_session(master, Path(jars), delta=True, log=sys.stderr.buffer)
     jvm = spark.sparkContext._gateway.proc
     actions: dict[str, Callable[[], None]] = {"driver": kill, "jvm": jvm.kill, "executor": lambda: kill_executor(spark)}
 

@@ -18,7 +18,7 @@ def main() -> None:
     from txbroker.spark.session import open_session
     from txbroker.spark.topic_source import TopicSource
 
-    spark = open_session(master, Path(jars), delta=False)
+    spark = open_session(master, Path(jars), delta=False, log=sys.stderr.buffer)
     print(spark.sparkContext.applicationId, flush=True)
     replay(spark, ReplayOptions(TopicSource(servers, [source]), Brokers.of(servers), target, batch_records=4))
 

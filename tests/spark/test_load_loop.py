@@ -87,6 +87,7 @@ def test_a_signal_ends_the_command_after_the_round(spark: Any, spark_jars: Path,
             os.kill(process.pid, signal.SIGTERM)
     _, complaint = process.communicate(timeout=120)
     assert process.returncode == 0, complaint[-3000:]
+    assert not [line for line in complaint.splitlines() if " offsets (" not in line], "only progress: what the JVM prints is in its log"
     assert lines[-2] == "30 rows of 30 offsets in 3 partitions loaded"
     assert lines[-1].startswith("stopped after") and lines[-1].endswith("with 30 rows")
     written = json.loads(report.read_text())

@@ -1,13 +1,16 @@
-"""Wrong flags of the jobs are refused with exit status 2 before Spark starts, which takes seconds, and before anything is written."""
+"""What is wrong with the flags, the brokers or the table is an error with exit status 2 before Spark starts, and nothing is written."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.cli.commands import run
+from tests.support.raw_admin import create_topic
+from tests.support.server import Server
 
 SERVER = ("--bootstrap-server", "127.0.0.1:9")  # nothing listens there
 TOPIC = (*SERVER, "--topic", "orders")
@@ -60,6 +63,14 @@ def test_of_every_job(tmp_path: Path, job: str, flags: tuple[str, ...], text: st
     (("replay", *TOPIC, "--to-topic", "copy", "--max-gap", "PT1M"), "--max-gap needs --speed"),
     (("replay", "--from-table", "NEW", "--to-topic", "copy"), "--from-table needs --to-bootstrap-server"),
     (("audit", *TOPIC, "--table", "FULL"), "is not empty and has no table (file)"),
+    (("audit", *TOPIC, "--table", "NEW"), "there is no table in NEW; correct --table, or fill it with `txbroker spark load`"),
+    (("replay", "--from-table", "NEW", "--to-topic", "copy", "--to-bootstrap-server", SERVER[1]), "NEW has no table; run `txbroker spark"),
+    (("upsert", *SERVER, "--from-table", "NEW", "--table", "OTHER"), "NEW has no table; run `txbroker spark load`"),
+    (("load", *TOPIC, "--table", "NEW"), "no connection to 127.0.0.1:9"),
+    (("upsert", *TOPIC, "--table", "NEW"), "no connection to 127.0.0.1:9"),
+    (("replay", *TOPIC, "--to-topic", "copy"), "no connection to 127.0.0.1:9"),
+    (("audit", *TOPIC, "--against-topic", "copy"), "no connection to 127.0.0.1:9"),
+    (("compaction-check", "--before", *TOPIC, "--state", "NEW"), "no connection to 127.0.0.1:9"),
     (("audit", *TOPIC, "--group", "g", "--keys-table", "FULL"), "exists already; remove it, or specify another --keys-table"),
     (("audit", *TOPIC, "--group", "g", "--since", "yesterday"), "--since"),
     (("audit", "--topic", "orders", "--log-dir", "/a", "--table", "NEW"), "--log-dir and --against-log-dir need each other"),
@@ -72,6 +83,34 @@ def test_of_one_job(tmp_path: Path, flags: tuple[str, ...], text: str) -> None:
     for name, file in (("FULL", "file"), ("TAKEN", "manifest.json")):
         (tmp_path / name).mkdir()
         (tmp_path / name / file).touch()
-    _, complaint = run("spark", *(str(tmp_path / flag) if flag in ("FULL", "NEW", "TAKEN") else flag for flag in flags), status=2)
-    assert text in complaint
+    places = ("FULL", "NEW", "TAKEN", "OTHER")
+    _, complaint = run("spark", *(str(tmp_path / flag) if flag in places else flag for flag in flags), status=2)
+    assert text in complaint.replace(f"{tmp_path}/", "")
+    assert not (tmp_path / "NEW").exists() and not (tmp_path / "OTHER").exists()
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("flags", [
+    ("load", "--topic", "nope", "--table", "NEW"),
+    ("upsert", "--topic", "nope", "--table", "NEW"),
+    ("audit", "--topic", "nope", "--group", "g"),
+    ("audit", "--topic", "TOPIC", "--against-topic", "nope"),
+    ("replay", "--topic", "nope", "--to-topic", "TOPIC"),
+    ("replay", "--topic", "TOPIC", "--to-topic", "nope"),
+    ("compaction-check", "--before", "--topic", "nope", "--state", "NEW"),
+])  # fmt: skip
+def test_a_topic_that_does_not_exist(broker: Server, name: str, tmp_path: Path, flags: tuple[str, ...]) -> None:
+    create_topic(broker, name, 1)
+    places = {"NEW": str(tmp_path / "NEW"), "TOPIC": name}
+    job, *given = (places.get(flag, flag) for flag in flags)
+    _, complaint = run("spark", job, "--bootstrap-server", broker.address, *given, status=2)
+    assert "topic nope does not exist; see `txbroker topics --list`" in complaint
     assert not (tmp_path / "NEW").exists()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+@pytest.mark.parametrize("job", ["load", "upsert"])
+def test_a_folder_that_cannot_be_written(tmp_path: Path, job: str) -> None:
+    tmp_path.chmod(0o555)
+    _, complaint = run("spark", job, *TOPIC, "--table", str(tmp_path / "a" / "table"), status=2)
+    assert f"cannot be written (no permission to write in {tmp_path})" in complaint

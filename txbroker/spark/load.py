@@ -127,12 +127,13 @@ def load(spark: Any, options: LoadOptions, stream: TextIO | None = None, on_step
 
 
 def check_options(options: LoadOptions) -> None:
-    """Refuse what cannot be used, before anything starts: BadUsage, CommandFailed."""
+    """Refuse what cannot be used, before anything starts: BadUsage, CommandFailed, ClientError. The brokers are asked last."""
     format_of(folder(options.table))
     options.source.check()
     options.decoding.check()
     if options.group is not None:
         check_group(options.source, options.group)
+    options.source.find()
 
 
 def load_once(spark: Any, options: LoadOptions, stream: TextIO | None, on_step: Callable[[str], None] = lambda step: None) -> LoadReport:

@@ -11,6 +11,7 @@ from txbroker.spark.kafka_source import COLUMNS
 from txbroker.spark.offset_ranges import OffsetRange
 from txbroker.spark.snapshot import PartitionOffsets, Snapshot, TopicSnapshot
 from txbroker.spark.tables.opening import open_table
+from txbroker.spark.tables.table_folder import folder, format_of
 
 
 @dataclass(frozen=True)
@@ -20,11 +21,19 @@ class LoadedTable:
     location: str
     topic: str | None = None
 
+    def find(self) -> None:
+        """CommandFailed, BadUsage if there is no table in the folder."""
+        if format_of(folder(self.location)) is None:
+            raise self._no_table()
+
+    def _no_table(self) -> CommandFailed:
+        return CommandFailed(f"{self.location} has no table; run `txbroker spark load` first, or correct --from-table")
+
     def snapshot(self, spark: Any) -> Snapshot:
         """The topic with the offsets that the table has, from 0 on; CommandFailed, BadUsage."""
         loaded = open_table(spark, self.location).loaded()
         if loaded is None:
-            raise CommandFailed(f"{self.location} has no table; run `txbroker spark load` first, or correct --from-table")
+            raise self._no_table()
         offsets = loaded.offsets
         names = sorted(offsets.offsets)
         if self.topic is None and len(names) != 1:

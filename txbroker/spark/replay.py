@@ -113,11 +113,13 @@ def replay(
 
 
 def check_options(options: ReplayOptions) -> None:
-    """Refuse what cannot be used, before anything starts: BadUsage."""
+    """Refuse what cannot be used, before anything starts: BadUsage, CommandFailed, ClientError. The brokers are asked last."""
     if isinstance(options.source, TopicSource):
         options.source.check()
     if options.max_gap_ms is not None and options.speed is None:
         raise BadUsage("--max-gap needs --speed")
+    options.source.find()
+    describe_target(options.brokers, options.topic)
 
 
 class _Replay:

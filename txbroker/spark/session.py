@@ -8,10 +8,11 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from txbroker.console.failures import CommandFailed
 from txbroker.spark import jars
+from txbroker.spark.spark_failures import cause_in, is_of_spark, reason
 
 EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
@@ -20,6 +21,7 @@ SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 SHUFFLE_ROWS = 250_000  # of a task
 # Tasks with which Delta reads its log before and after each commit. Its default of 50 takes a local master two seconds.
 SNAPSHOT_PARTITIONS = "spark.databricks.delta.snapshotPartitions"
+LOG_END_BYTES = 64 * 1024  # of Spark's log, in which the cause of a failed start is searched
 _CLASSES = {False: "org.apache.spark.sql.kafka010.KafkaSourceProvider", True: "org.apache.spark.sql.delta.DeltaLog"}
 
 
@@ -37,26 +39,41 @@ def settings(folder: Path | None, *, delta: bool, local: bool) -> dict[str, str]
     return found
 
 
-def open_session(master: str, folder: Path, *, delta: bool) -> Any:
-    """A session on `master` with the jars in a folder. CommandFailed if anything is missing or does not fit.
+def open_session(master: str, folder: Path, *, delta: bool, log: BinaryIO) -> Any:
+    """A session on `master` with the jars in a folder. CommandFailed if anything is missing or does not fit, or Spark does not start.
 
-    Under spark-submit the master and the jars are those of its flags. The jobs check the session that they get (`check_session`).
+    `log`: a file for what the JVM prints. Under spark-submit the JVM is there already, and prints where it did; the master and the jars are
+    those of its flags. The jobs check the session that they get (`check_session`).
     """
     submitted = SUBMITTED in os.environ
     if not submitted:
         jars.check(folder, delta=delta)
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # otherwise workers run the first python3 on PATH
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
     from pyspark.sql import SparkSession
 
-    builder = SparkSession.builder.appName("txbroker")
+    conf = SparkConf().setAppName("txbroker")
     if not submitted:
-        builder = builder.master(master)
+        conf.setMaster(master)
     for key, value in settings(None if submitted else folder, delta=delta, local=not submitted and master.startswith("local")).items():
-        builder = builder.config(key, value)
-    session = builder.getOrCreate()
+        conf.set(key, value)
+    try:
+        SparkContext(conf=conf, gateway=launch_gateway(conf, {"stdout": log, "stderr": log}))
+        session = SparkSession.builder.getOrCreate()
+    except Exception as error:
+        if not is_of_spark(error):
+            raise
+        why = cause_in(_end_of(log)) or reason(error)
+        raise CommandFailed(f"Spark did not start: {why}; correct --master or the environment") from error
     session.sparkContext.setLogLevel("WARN")
     _silence_contexts()
     return session
+
+
+def _end_of(log: BinaryIO) -> str:
+    size = os.fstat(log.fileno()).st_size
+    return os.pread(log.fileno(), LOG_END_BYTES, max(0, size - LOG_END_BYTES)).decode(errors="replace")
 
 
 def _silence_contexts() -> None:

@@ -19,9 +19,14 @@ def spark_failures() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if type(error).__module__.partition(".")[0] in ("pyspark", "py4j"):
+        if is_of_spark(error):
             raise failure(error) from error
         raise
+
+
+def is_of_spark(error: BaseException) -> bool:
+    """Whether it is an exception of Spark or of its gateway."""
+    return type(error).__module__.partition(".")[0] in ("pyspark", "py4j")
 
 
 def is_expired(error: Exception) -> bool:
@@ -50,7 +55,11 @@ def failure(error: Exception) -> CommandFailed:
 def reason(error: Exception) -> str:
     """The cause of an exception of Spark or of its gateway, in one line: the last one that its text names."""
     text = str(error).strip()
-    causes = re.findall(r"^(?:Caused by: |: )?([\w.$]+(?:Exception|Error|Failed)): (.+)$", text, flags=re.M)
-    if causes:
-        return ": ".join(causes[-1]).rstrip(";")
-    return text.splitlines()[0] if text else type(error).__name__
+    return cause_in(text) or (text.splitlines()[0].rstrip(".") if text else type(error).__name__)
+
+
+def cause_in(text: str) -> str | None:
+    """The last exception of Java or of a task that a text or a log names, in one line."""
+    begins = r'(?:Caused by: |: |Exception in thread "[^"]*" )?'
+    causes = re.findall(rf"^{begins}([\w.$]+(?:Exception|Error|Failed)): (.+)$", text, flags=re.M)
+    return ": ".join(causes[-1]).rstrip(";") if causes else None

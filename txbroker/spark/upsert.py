@@ -144,12 +144,15 @@ def upsert(
 
 
 def check_options(options: UpsertOptions) -> None:
-    """Refuse what cannot be used, before anything starts: BadUsage, CommandFailed."""
+    """Refuse what cannot be used, before anything starts: BadUsage, CommandFailed, ClientError. The brokers are asked last."""
     if isinstance(options.source, TopicSource):
         options.source.check()
         if options.source.isolation_level != "read_committed":
             raise BadUsage("upsert reads committed records only; leave out --isolation-level")
     format_of(folder(options.table))
+    options.source.find()
+    if options.brokers is not None and not isinstance(options.source, TopicSource):
+        options.brokers.connect().close()
 
 
 class _Upsert:

@@ -95,20 +95,23 @@ def run_job(arguments: argparse.Namespace, name: str, prepare: Callable[[], Job]
     from txbroker.spark.offset_ranges import WrongData
     from txbroker.spark.reports import remove_report, whole_report, write_file, write_report
     from txbroker.spark.session import open_session
+    from txbroker.spark.spark_log import spark_log
 
     for path, flag in ((arguments.json, "--json"), (arguments.html, "--html")):
         if path:
             remove_report(path, flag)
     job = prepare()
-    spark = open_session(arguments.master, jar_folder(arguments), delta=job.delta)
     try:
-        outcome = job.work(spark)
-        version = spark.version
+        with spark_log() as log:
+            spark = open_session(arguments.master, jar_folder(arguments), delta=job.delta, log=log)
+            try:
+                outcome = job.work(spark)
+                version = spark.version
+            finally:
+                spark.sparkContext.setLogLevel("ERROR")  # a local executor may warn that the driver, which stops, does not answer
+                spark.stop()
     except WrongData as wrong:
         return complain(f"txbroker spark {name}", str(wrong), FAILED)
-    finally:
-        spark.sparkContext.setLogLevel("ERROR")  # a local executor may warn that the driver, which stops, does not answer
-        spark.stop()
     for line in outcome.lines:
         print(line)
     for problem in (*outcome.complaints, *outcome.faults):

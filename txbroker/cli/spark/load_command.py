@@ -77,6 +77,7 @@ def _job(arguments: argparse.Namespace) -> Job:
     from txbroker.spark.decoding.decoding import Decoding
     from txbroker.spark.dry_run import dry_run
     from txbroker.spark.load import LoadOptions, check_options, load_once
+    from txbroker.spark.tables.table_folder import check_writable, folder
 
     if arguments.dry_run and arguments.every is not None:
         raise BadUsage("--dry-run and --every exclude each other")
@@ -84,6 +85,8 @@ def _job(arguments: argparse.Namespace) -> Job:
     decoding = Decoding(arguments.decode_value, arguments.schema, arguments.registry, arguments.max_bad)
     options = LoadOptions(source_of(arguments), arguments.table, skip_expired, arguments.commit_group, arguments.format, decoding,
                           arguments.compact, arguments.rebase)
+    if not arguments.dry_run:
+        check_writable(folder(options.table))
     check_options(options)
 
     def work(spark: Any) -> Outcome:

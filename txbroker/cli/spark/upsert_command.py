@@ -64,9 +64,11 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _job(arguments: argparse.Namespace) -> Job:
+    from txbroker.spark.tables.table_folder import check_writable, folder
     from txbroker.spark.upsert import check_options, upsert
 
     options = _options(arguments)
+    check_writable(folder(options.table))
     check_options(options)
 
     def work(spark: Any) -> Outcome:

@@ -34,7 +34,7 @@ from txbroker.spark.progress import watched
 from txbroker.spark.session import check_session, shuffles_for
 from txbroker.spark.snapshot import Snapshot, TopicSnapshot
 from txbroker.spark.spark_failures import is_expired, spark_failures
-from txbroker.spark.tables.table_folder import folder, format_of
+from txbroker.spark.tables.table_folder import folder, format_of, no_table
 from txbroker.spark.tables.upsert_table import is_upsert_table
 from txbroker.spark.topic_source import TopicSource
 from txbroker.wire.records import INT64_MAX
@@ -85,7 +85,7 @@ def audit(spark: Any, options: AuditOptions, now_ms: int, stream: TextIO | None 
 
 
 def check_options(options: AuditOptions) -> None:
-    """Refuse what cannot be used, before anything starts: BadUsage, CommandFailed."""
+    """Refuse what cannot be used, before anything starts: BadUsage, CommandFailed, ClientError. The brokers are asked last."""
     if sum(one is not None for one in (options.table, options.against, options.group, options.against_log_dirs)) != 1:
         raise BadUsage("specify one of --table, --against-topic, --group and --against-log-dir")
     if (options.log_dirs is None) is not (options.against_log_dirs is None):
@@ -95,8 +95,12 @@ def check_options(options: AuditOptions) -> None:
             source.check()
     if options.keys_table is not None:
         keys.check_folder(options.keys_table)
-    if options.table is not None:
-        format_of(folder(options.table))
+    if options.table is not None and format_of(folder(options.table)) is None:
+        raise no_table(folder(options.table))
+    if options.log_dirs is None:
+        options.source.find()
+    if options.against is not None:
+        options.against.find()
 
 
 class _Audit:

@@ -12,7 +12,7 @@ from txbroker.spark.offset_ranges import OffsetRange, TableOffsets, WrongData
 from txbroker.spark.session import check_session
 from txbroker.spark.snapshot import Snapshot
 from txbroker.spark.tables.opening import open_table
-from txbroker.spark.tables.table_folder import DELTA
+from txbroker.spark.tables.table_folder import DELTA, no_table
 from txbroker.wire.records import INT64_MAX
 
 
@@ -31,7 +31,7 @@ class TableSide:
         while loaded is None or table.loaded() != loaded:  # a load may commit between the offsets and the rows
             loaded = table.loaded()
             if loaded is None:
-                raise CommandFailed(f"there is no table in {table.path}; correct --table, or fill it with `txbroker spark load`")
+                raise no_table(table.path)
             self._rows = table.read()
         self._spark = spark
         self._path = table.path

@@ -103,16 +103,18 @@ def _violation(one: Violation) -> dict[str, Any]:
 
 
 def check_before(options: CheckOptions) -> None:
-    """Refuse what cannot be used, before anything starts: BadUsage."""
+    """Refuse what cannot be used, before anything starts: BadUsage, CommandFailed, ClientError. The brokers are asked last."""
     _check(options)
     State(options.state).check_free()
+    _find(options)
 
 
 def check_after(options: CheckOptions) -> None:
-    """Refuse what cannot be used, before anything starts: BadUsage, CommandFailed."""
+    """As `check_before`, for `after`."""
     _check(options)
     if (known := State(options.state).read()).files is not (options.log_dirs is not None):
         raise BadUsage(f"the snapshot in {options.state} was taken {'with' if known.files else 'without'} --log-dir; do the same now")
+    _find(options)
 
 
 def _check(options: CheckOptions) -> None:
@@ -122,6 +124,11 @@ def _check(options: CheckOptions) -> None:
     if source.isolation_level != "read_committed":
         raise BadUsage("the isolation level must be read_committed: the cleaner removes records of aborted transactions")
     source.check()
+
+
+def _find(options: CheckOptions) -> None:
+    if options.source.servers:
+        options.source.find()
 
 
 def before(spark: Any, options: CheckOptions, stream: TextIO | None = None) -> CheckReport:

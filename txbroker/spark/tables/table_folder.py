@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -38,6 +39,20 @@ def format_of(path: Path) -> str | None:
     if found:
         raise CommandFailed(f"{path} is not empty and has no table ({found[0]}); specify another --table")
     return None
+
+
+def no_table(path: Path) -> CommandFailed:
+    """The error of a job that only reads the table."""
+    return CommandFailed(f"there is no table in {path}; correct --table, or fill it with `txbroker spark load`")
+
+
+def check_writable(path: Path) -> None:
+    """CommandFailed if this user cannot write a table in this folder, which need not exist, and the file of its lock beside it."""
+    places = {path, path.parent} if path.exists() else {path.parent}
+    for place in sorted(places):
+        existing = next(each for each in (place, *place.parents) if each.exists())
+        if not os.access(existing, os.W_OK | os.X_OK):
+            raise CommandFailed(f"{path} cannot be written (no permission to write in {existing}); correct --table or its permissions")
 
 
 @contextmanager
