@@ -432,6 +432,29 @@ def test_a_rule_ends_with_its_test_and_must_have_acted(suite: Suite) -> None:
     assert "AssertionError: its own failure" in output
 
 
+def test_a_shared_broker_that_a_test_has_killed_concerns_no_test_without_it(suite: Suite) -> None:
+    suite.write("test_it.py", """
+        import os, signal, socket
+
+        def kill(txbroker):
+            txbroker.when("Produce", client_id="client").disconnect()
+            os.kill(int((txbroker.log_path.parent / "pid").read_text()), signal.SIGKILL)
+            while True:
+                try:
+                    socket.create_connection(("127.0.0.1", txbroker.port)).close()
+                except OSError:
+                    break
+
+        def test_fails(txbroker):
+            kill(txbroker)
+            assert False, "its own failure"
+
+        def test_without_a_broker(): pass
+        """)  # fmt: skip
+    output = suite.run("-n", "1", xdist=True, status=1)
+    assert "1 failed, 1 passed" in output and "its own failure" in output
+
+
 def test_a_rule_on_a_shared_broker_names_what_belongs_to_its_test(suite: Suite) -> None:
     suite.write("test_it.py", """
         import pytest

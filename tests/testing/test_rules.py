@@ -334,6 +334,18 @@ def request(kafka: Kafka, method: str, path: str, body: bytes | None = None, **h
     return answer.status, json.loads(content) if content else None
 
 
+def test_rules_that_http_has_removed_have_ended(kafka: Kafka, names: Namespace) -> None:
+    topic = names.topic()
+    rules = [kafka.when("Produce", topic=topic).on_call(5).disconnect() for _ in range(3)]
+    assert request(kafka, "DELETE", f"/v1/rules/{rules[0].number}")[0] == 200
+    with rules[1]:
+        assert request(kafka, "POST", "/v1/reset", b"{}", Content_Type="application/json") == (200, {})
+    with pytest.raises(KitError, match="has ended, with its broker or by a reset: ask for its hits before that"):
+        rules[1].hits  # noqa: B018
+    kafka.end_rules()
+    kafka.end_rules()
+
+
 def test_the_same_over_http(kafka: Kafka, names: Namespace) -> None:
     topic = names.topic()
     rule = json.dumps({"api": "Produce", "topic": topic, "action": "error", "error": "MESSAGE_TOO_LARGE"}).encode()
@@ -446,7 +458,7 @@ def test_rules_and_journal_end_with_the_process() -> None:
             kafka.kill()
         kafka.start()
         kafka.when("Fetch", topic="t").optional().disconnect()
-        with pytest.raises(KitError, match=r"the rule Produce.* has ended with the process of its broker: ask for its hits before that"):
+        with pytest.raises(KitError, match=r"the rule Produce.* has ended, with its broker or by a reset: ask for its hits before that"):
             assert rule.hits
         assert kafka.produce("t", "one") == [0]
         assert len(kafka.journal.entries()) == 0

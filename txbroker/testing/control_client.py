@@ -7,7 +7,7 @@ import json
 from typing import Any
 from urllib.parse import urlsplit
 
-from txbroker.testing.errors import KitError
+from txbroker.testing.errors import KitError, NoAnswer
 
 TIMEOUT_S = 90.0  # a move in a cluster may take a while
 
@@ -51,7 +51,7 @@ class ControlClient:
             answer = connection.getresponse()
             found = json.loads(answer.read())
         except (OSError, http.client.HTTPException, ValueError) as error:
-            raise KitError(f"the broker's control port {self.url} does not answer ({error}): has the broker ended?") from None
+            raise NoAnswer(f"the broker's control port {self.url} does not answer ({error}): has the broker ended?") from None
         finally:
             connection.close()
         if answer.status != http.client.OK:

@@ -318,11 +318,13 @@ class Kafka(BrokerControl):
         if self._process is not None and not self._process.running:
             self._rules.forget()
             return
-        for each in self._members or ():
-            if each.is_changed:
-                each.is_changed = False
-                undo(each)
-        self._rules.end(check=check)
+        try:
+            for each in self._members or ():
+                if each.is_changed:
+                    each.is_changed = False
+                    undo(each)
+        finally:
+            self._rules.end(check=check)
 
     def resume(self) -> None:
         """Let the broker go on if it is alone and paused."""

@@ -11,6 +11,7 @@ import sys
 import tempfile
 import uuid
 from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -76,14 +77,14 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_call(item: pytest.Item) -> None:
-    """Called by pytest when a test has passed: it fails if one of its rules has never acted."""
+    """Called by pytest when a test has passed: it fails if one of its rules has never acted, or cannot be removed."""
     problem = ""
     for kafka in item.config.stash[_brokers]:
-        from txbroker.testing.errors import UnmatchedRule
+        from txbroker.testing.errors import KitError, UnmatchedRule
 
         try:
             kafka.end_rules()
-        except UnmatchedRule as error:
+        except (KitError, UnmatchedRule) as error:
             problem = str(error)
     if problem:
         pytest.fail(problem, pytrace=False)
@@ -93,7 +94,10 @@ def pytest_runtest_call(item: pytest.Item) -> None:
 def pytest_runtest_teardown(item: pytest.Item) -> None:
     """Called by pytest: rules end with their test, also with one that has failed."""
     for kafka in item.config.stash[_brokers]:
-        kafka.end_rules(check=False)
+        from txbroker.testing.errors import KitError
+
+        with suppress(KitError):  # the test has failed already, and its other fixtures have to end
+            kafka.end_rules(check=False)
 
 
 @pytest.hookimpl(hookwrapper=True)

@@ -12,7 +12,7 @@ from typing import Any, Literal, Self
 from txbroker.errors import ErrorCode
 from txbroker.testing.checked_calls import checked
 from txbroker.testing.control_client import ControlClient
-from txbroker.testing.errors import KitError, UnmatchedRule
+from txbroker.testing.errors import KitError, NoAnswer, UnmatchedRule
 from txbroker.testing.rule_specs import RuleSpec
 
 LOOK_S = 0.01
@@ -177,13 +177,13 @@ class Rule:
         self._spec = spec
         self._removed = removed
         self._last_hits: int | None = None  # once it is removed
-        self.has_ended = False  # with the process of its broker
+        self.has_ended = False  # with the process of its broker, or removed by HTTP
 
     @property
     def hits(self) -> int:
-        """On how many requests it has acted; KitError if its broker was stopped or killed meanwhile."""
+        """On how many requests it has acted; KitError if it has ended: its broker was stopped or killed, or HTTP has removed it."""
         if self.has_ended:
-            raise KitError(f"the rule {self} has ended with the process of its broker: ask for its hits before that, or add another rule")
+            raise KitError(f"the rule {self} has ended, with its broker or by a reset: ask for its hits before that, or add another rule")
         return int(self._control.get(f"/rules/{self.number}")["hits"]) if self._last_hits is None else self._last_hits
 
     def wait(self, count: int = 1, timeout_s: float = 10.0) -> None:
@@ -199,10 +199,24 @@ class Rule:
         self._control.post(f"/rules/{self.number}/release")
 
     def remove(self) -> None:
-        """Remove the rule, and release what it holds back. The second time it does nothing."""
+        """Remove the rule, and release what it holds back. Without effect if it was removed, here or by HTTP."""
         if self._last_hits is None and not self.has_ended:
-            self._last_hits = int(self._control.delete(f"/rules/{self.number}")["hits"])
+            try:
+                self._last_hits = int(self._control.delete(f"/rules/{self.number}")["hits"])
+            except KitError:
+                if self._is_there():
+                    raise
+                self.has_ended = True
             self._removed(self)
+
+    def _is_there(self) -> bool:
+        try:
+            self._control.get(f"/rules/{self.number}")
+        except NoAnswer:
+            pass  # that is not known
+        except KitError:
+            return False
+        return True
 
     def check(self) -> None:
         """UnmatchedRule if it has never acted and is not optional."""
@@ -252,10 +266,20 @@ class Rules:
         self._own.clear()
 
     def end(self, *, check: bool) -> None:
-        """Remove all of them; with `check` UnmatchedRule if one of them has never acted."""
+        """Remove all of them; with `check` UnmatchedRule if one of them has never acted. KitError of the first one that cannot be removed.
+
+        The next call leaves out that one.
+        """
         rules = list(self._own.values())
+        self._own.clear()
+        problems = []
         for rule in rules:
-            rule.remove()
+            try:
+                rule.remove()
+            except KitError as problem:
+                problems.append(problem)
+        if problems:
+            raise problems[0]
         if check:
             for rule in rules:
                 rule.check()
