@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.commands import run
-from txbroker.spark import jars
+from txbroker.spark import jars, session
 
 NAMES = [jar.name for jar in jars.required()]
 
@@ -34,6 +34,14 @@ def test_the_jars_are_for_one_release_of_spark_and_of_scala() -> None:
     assert {jar.version for jar in jars.required() if jar.artifact.startswith("spark-")} == {jars.spark_version()}
     assert len({jar.scala for jar in jars.required() if jar.scala}) == 1
     assert [jar.artifact for jar in jars.required() if jar.is_delta] == ["delta-spark", "delta-storage"]
+
+
+def test_properties_of_the_user(folder: Path) -> None:
+    given = {"spark.jars": "more.jar", "spark.sql.extensions": "x.Y", "spark.ui.enabled": "true", "spark.executor.memory": "4g"}
+    found = session.settings(folder, delta=True, local=True, given=given)
+    assert found["spark.jars"].endswith(".jar,more.jar") and found["spark.sql.extensions"] == f"{session.EXTENSION},x.Y"
+    assert (found["spark.ui.enabled"], found["spark.executor.memory"]) == ("true", "4g")
+    assert session.settings(None, delta=False, local=False, given=given)["spark.jars"] == "more.jar"
 
 
 def test_a_complete_folder(installed: None, folder: Path) -> None:

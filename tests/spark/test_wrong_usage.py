@@ -33,6 +33,8 @@ def without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     (("--bootstrap-server", "host:port", "--topic", "orders"), "--bootstrap-server is 'host:port'; it must be comma-separated HOST:PORT"),
     ((*TOPIC, "--command-config", "GROUP"), "group.id cannot be set in the client's properties"),
     ((*TOPIC, "--command-config", "KERBEROS"), "correct the client's properties"),
+    ((*TOPIC, "--conf", "executor.memory=1g"), "--conf executor.memory: the names of Spark's properties begin with spark."),
+    ((*TOPIC, "--conf", "spark.master=local"), "--conf spark.master: specify --master instead"),
 ])  # fmt: skip
 def test_of_every_job(tmp_path: Path, job: str, flags: tuple[str, ...], text: str) -> None:
     properties = {"GROUP": "group.id=g\n", "KERBEROS": "security.protocol=SASL_SSL\nsasl.mechanism=GSSAPI\n"}

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from txbroker.console.failures import CommandFailed
+from txbroker.console.failures import BadUsage, CommandFailed
 from txbroker.spark import jars
 from txbroker.spark.spark_failures import cause_in, is_of_spark, reason
 
@@ -21,12 +21,17 @@ SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 SHUFFLE_ROWS = 250_000  # of a task
 # Tasks with which Delta reads its log before and after each commit. Its default of 50 takes a local master two seconds.
 SNAPSHOT_PARTITIONS = "spark.databricks.delta.snapshotPartitions"
+NOTHING: Mapping[str, str] = {}
+_LISTS = ("spark.jars", "spark.sql.extensions")
 LOG_END_BYTES = 64 * 1024  # of Spark's log, in which the cause of a failed start is searched
 _CLASSES = {False: "org.apache.spark.sql.kafka010.KafkaSourceProvider", True: "org.apache.spark.sql.delta.DeltaLog"}
 
 
-def settings(folder: Path | None, *, delta: bool, local: bool) -> dict[str, str]:
-    """Spark's properties for the jobs, with the jars in a folder. UTC, so that timestamps do not depend on the machine."""
+def settings(folder: Path | None, *, delta: bool, local: bool, given: Mapping[str, str] = NOTHING) -> dict[str, str]:
+    """Spark's properties for the jobs, with the jars in a folder. UTC, so that timestamps do not depend on the machine.
+
+    `given`: others, which replace these; jars, and extensions of SQL, are added to these.
+    """
     found = {"spark.sql.session.timeZone": "UTC", "spark.ui.showConsoleProgress": "false"}
     if folder is not None:
         found["spark.jars"] = ",".join(map(str, jars.found(folder)))
@@ -36,14 +41,23 @@ def settings(folder: Path | None, *, delta: bool, local: bool) -> dict[str, str]
             found[SNAPSHOT_PARTITIONS] = "4"
     if local:
         found |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1", "spark.ui.enabled": "false"}
-    return found
+    return found | {key: f"{found[key]},{value}" if key in _LISTS and key in found else value for key, value in given.items()}
 
 
-def open_session(master: str, folder: Path, *, delta: bool, log: BinaryIO) -> Any:
+def check_properties(given: Mapping[str, str]) -> None:
+    """BadUsage for what is no property of Spark, and for what has a flag of its own."""
+    for key in given:
+        if not key.startswith("spark."):
+            raise BadUsage(f"--conf {key}: the names of Spark's properties begin with spark.; correct the name")
+        if key == "spark.master":
+            raise BadUsage("--conf spark.master: specify --master instead")
+
+
+def open_session(master: str, folder: Path, *, delta: bool, log: BinaryIO, given: Mapping[str, str] = NOTHING) -> Any:
     """A session on `master` with the jars in a folder. CommandFailed if anything is missing or does not fit, or Spark does not start.
 
-    `log`: a file for what the JVM prints. Under spark-submit the JVM is there already, and prints where it did; the master and the jars are
-    those of its flags. The jobs check the session that they get (`check_session`).
+    `given`: as in `settings`. `log`: a file for what the JVM prints. Under spark-submit the JVM is there already, and prints where it did;
+    the master and the jars are those of its flags. The jobs check the session that they get (`check_session`).
     """
     submitted = SUBMITTED in os.environ
     if not submitted:
@@ -56,8 +70,8 @@ def open_session(master: str, folder: Path, *, delta: bool, log: BinaryIO) -> An
     conf = SparkConf().setAppName("txbroker")
     if not submitted:
         conf.setMaster(master)
-    for key, value in settings(None if submitted else folder, delta=delta, local=not submitted and master.startswith("local")).items():
-        conf.set(key, value)
+    local = not submitted and master.startswith("local")
+    conf.setAll(list(settings(None if submitted else folder, delta=delta, local=local, given=given).items()))
     try:
         SparkContext(conf=conf, gateway=launch_gateway(conf, {"stdout": log, "stderr": log}))
         session = SparkSession.builder.getOrCreate()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from txbroker.cli.arguments import number
+from txbroker.cli.arguments import add_properties, number
 from txbroker.cli.clients import read_properties
 from txbroker.cli.spark.setup_command import add_jars, jar_folder
 from txbroker.console.failures import DONE, FAILED, USAGE, complain, complain_as_json, warn
@@ -81,6 +81,8 @@ def add_session(parser: argparse.ArgumentParser) -> None:
     """The flags that `run_job` uses."""
     master_help = f"the Spark master (default: {DEFAULT_MASTER}; under spark-submit that of its flags)"
     parser.add_argument("--master", default=DEFAULT_MASTER, metavar="URL", help=master_help)
+    conf_help = "a property of Spark, as for spark-submit; it replaces the one of the job, and spark.jars adds jars"
+    add_properties(parser, "--conf", conf_help)
     parser.add_argument("--json", metavar="FILE", help="write a report as JSON; the file exists only if the job has finished")
     parser.add_argument("--html", metavar="FILE", help="write the report as HTML for people, as `txbroker spark report` does")
     add_jars(parser)
@@ -94,16 +96,17 @@ def run_job(arguments: argparse.Namespace, name: str, prepare: Callable[[], Job]
     complain_as_json(False)  # --json names a file here
     from txbroker.spark.offset_ranges import WrongData
     from txbroker.spark.reports import remove_report, whole_report, write_file, write_report
-    from txbroker.spark.session import open_session
+    from txbroker.spark.session import check_properties, open_session
     from txbroker.spark.spark_log import spark_log
 
     for path, flag in ((arguments.json, "--json"), (arguments.html, "--html")):
         if path:
             remove_report(path, flag)
+    check_properties(arguments.conf)
     job = prepare()
     try:
         with spark_log() as log:
-            spark = open_session(arguments.master, jar_folder(arguments), delta=job.delta, log=log)
+            spark = open_session(arguments.master, jar_folder(arguments), delta=job.delta, log=log, given=arguments.conf)
             try:
                 outcome = job.work(spark)
                 version = spark.version
