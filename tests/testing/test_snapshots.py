@@ -150,6 +150,15 @@ def test_what_is_no_snapshot_changes_nothing(kafka: Kafka, tmp_path: Path) -> No
     assert values(kafka, "untouched") == [b"one"]
 
 
+@pytest.mark.parametrize("name", ["a\0b", "a\ud800b"])
+def test_a_path_that_no_file_can_have_does_not_stop_the_broker(name: str, tmp_path: Path) -> None:
+    snapshots = Snapshots(str(tmp_path / "data"), 0, lambda between: pytest.fail("the broker stops"), maybeDeferred)
+    for call in (snapshots.take, snapshots.restore):
+        failures: list[Failure] = []
+        Deferred.fromCoroutine(call(f"{tmp_path}/{name}")).addErrback(failures.append)
+        assert "cannot be a path: it has a null character" in str(failures[0].check(KitError) and failures[0].value)
+
+
 def test_a_damaged_snapshot_leaves_the_data_for_the_next_start(tmp_path: Path) -> None:
     with Kafka(topics={"topic": 1}) as kafka:
         kafka.produce("topic", "one")

@@ -139,6 +139,12 @@ def recover(data: str) -> None:
 def _absolute(path: str) -> str:
     if not os.path.isabs(path):
         raise KitError(f"{path!r} is not an absolute path")
+    try:
+        is_impossible = b"\0" in os.fsencode(path)
+    except UnicodeEncodeError:
+        is_impossible = True
+    if is_impossible:
+        raise KitError(f"{path!r} cannot be a path: it has a null character, or one without a code in the file system's encoding")
     return os.path.normpath(path)
 
 
