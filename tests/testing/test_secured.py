@@ -24,6 +24,7 @@ from tests.support.sasl import properties_file
 from tests.support.waiting import PATIENCE_S, until
 from tests.testing.exchanges import EXCHANGES, TOPICS, confluent, kafka_python
 from txbroker.testing import Kafka, KitError
+from txbroker.testing.secured import security_of
 
 
 @pytest.fixture(scope="module", params=["SSL", "MTLS", "SASL_PLAINTEXT", "SASL_SSL"])
@@ -190,3 +191,14 @@ def test_a_login_without_headers(exchange: Any) -> None:
         assert exchange(kafka) == b"one"
         assert kafka.journal.where(api="SaslHandshake", version=0, outcome="answered")
         assert not kafka.journal.where(api="SaslAuthenticate")
+
+
+def test_without_cryptography_each_start_says_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The processes of pytest-xdist that share a broker start it one after the other."""
+    monkeypatch.delitem(sys.modules, "txbroker.security.certificate_maker", raising=False)
+    monkeypatch.setitem(sys.modules, "cryptography", None)
+    secured = security_of("SSL", tmp_path)
+    assert secured is not None
+    for _ in range(2):
+        with pytest.raises(KitError, match=r"security='SSL' needs certificates, and .*pip install 'txbroker\[security\]'"):
+            secured.write()

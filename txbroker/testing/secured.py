@@ -62,13 +62,13 @@ class Security(NamedTuple):
         """Write the files, unless they are there; KitError."""
         if os.path.exists(self.directory):
             return
-        os.makedirs(self.directory, mode=0o700)
         files = {USERS: _users()}
         if self.has_tls:
             try:
                 files |= _certificates()
             except CommandFailed as error:
                 raise KitError(f"security={self.value!r} needs certificates, and {error}") from None
+        os.makedirs(self.directory, mode=0o700)
         for name, content in files.items():
             Path(self.path(name)).write_bytes(content)
 
