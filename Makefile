@@ -43,6 +43,12 @@ $(VENV)/.installed-tests: $(VENV)/.installed
 	@$(BIN)/pip install --disable-pip-version-check -q $(EDITABLE) '.[test,dev]'
 	@touch $@
 
+# Clients of the demonstration, without what tests and linters need; PySpark and its jars are downloaded into the cache.
+$(VENV)/.installed-demo-spark: $(VENV)/.installed
+	@echo "== installing confluent-kafka and pyarrow for the demonstration"
+	@$(BIN)/pip install --disable-pip-version-check -q confluent-kafka 'pyarrow>=15'
+	@touch $@
+
 $(VENV)/.installed-bench: $(VENV)/.installed-tests
 	@echo "== installing the packages for profiles and plots"
 	@$(BIN)/pip install --disable-pip-version-check -q $(EDITABLE) '.[bench]'
@@ -207,7 +213,7 @@ compat-cluster: prepare  ## the same with three brokers whose leaders move, and 
 demo: prepare  ## send Debian's package index through every client and compare what arrives (ARGS=...)
 	@$(BIN)/python -m compat.demo $(ARGS)
 
-demo-spark: $(VENV)/.installed-tests  ## load Debian's package index and a day of updates into tables with Spark, and audit them (ARGS=...)
+demo-spark: $(VENV)/.installed-demo-spark  ## load Debian's package index and a day of updates into tables with Spark, and audit them (ARGS=...)
 	@$(BIN)/python -m tests.support.prepare spark-4.0.0
 	@$(BIN)/python -m compat.demo_spark $(ARGS)
 
