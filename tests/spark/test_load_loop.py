@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from tests.support.server import Server
 from txbroker.console.failures import CommandFailed
 from txbroker.spark.load import LoadOptions, LoadReport
 from txbroker.spark.load_loop import load_every
+from txbroker.spark.load_metrics import LoadMetrics
 from txbroker.spark.tables.opening import open_table
 from txbroker.spark.topic_source import TopicSource
 
@@ -55,13 +57,17 @@ def test_rounds_keep_to_the_times_and_go_on_when_the_broker_is_back(
     # Rounds last 2 s, 70 s, and no time.
     clock = iter([100.0, 102.0, 102.0, 230.0, 230.0, 230.0, 230.0, 290.0, 290.0, 350.0])
     rounds: list[LoadReport] = []
-    found = load_every(spark, options, 60, between, rounds.append, monotonic_s=lambda: next(clock))
+    metrics = LoadMetrics(options.source.snapshot, time.time)
+    found = load_every(spark, options, 60, between, rounds.append, metrics=metrics, monotonic_s=lambda: next(clock))
     assert between.waits == [58, 0, 60, 60]
     loaded = [sorted({(start, end) for _, start, end, _ in summary(one)}) for one in rounds]
     assert loaded == [[(0, 10)], [(10, 11)], [], [(11, 12)]]
     assert (found.count, found.rows, found.wrong) == (4, 36, False)
     assert offsets(spark, table) == whole(name, 12)
     assert "trying again in 60 s" in capsys.readouterr().err
+    counted = {name: metrics.registry.get_sample_value(f"txbroker_load_{name}_total") for name in ("rounds", "commits", "retries", "rows")}
+    assert counted == {"rounds": 4, "commits": 3, "retries": 1, "rows": 36}
+    assert metrics.registry.get_sample_value("txbroker_load_lag_records", {"topic": name, "partition": "0"}) == 0
 
 
 def test_another_failure_ends_the_rounds(spark: Any, broker: Server, topic: str, table: Path) -> None:

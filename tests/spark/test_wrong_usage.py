@@ -56,6 +56,7 @@ def test_of_every_job(tmp_path: Path, job: str, flags: tuple[str, ...], text: st
     (("load", *TOPIC, "--table", "hdfs://x/y"), "--table is hdfs://x/y: only folders of a file system"),
     (("load", *TOPIC, "--table", "FULL"), "is not empty and has no table (file)"),
     (("load", *TOPIC, "--table", "NEW", "--dry-run", "--every", "5"), "--dry-run and --every exclude each other"),
+    (("load", *TOPIC, "--table", "NEW", "--metrics", "127.0.0.1:9399"), "--metrics needs --every"),
     (("load", *TOPIC, "--table", "NEW", "--decode-value", "json"), "--decode-value json needs --schema FILE"),
     (("load", *TOPIC, "--table", "NEW", "--commit-group", ""), "--commit-group must be the name of a group"),
     (("load", *TOPIC, "--table", "NEW", "--commit-group", "g"), "no connection to 127.0.0.1:9"),

@@ -13,6 +13,7 @@ from typing import Any, Protocol, TextIO
 from txbroker.client.client_errors import ClientError, NotKafka, RequestFailed, TooOld, TopicMissing
 from txbroker.console.failures import warn
 from txbroker.spark.load import LoadOptions, LoadReport, check_options, load_once
+from txbroker.spark.load_metrics import LoadMetrics
 
 
 class Stop(Protocol):
@@ -42,6 +43,7 @@ def load_every(
     stop: Stop,
     on_round: Callable[[LoadReport], None],
     stream: TextIO | None = None,
+    metrics: LoadMetrics | None = None,
     monotonic_s: Callable[[], float] = time.monotonic,
 ) -> Rounds:
     """Load now and every `every_s` seconds until `stop` is set, which ends it after the current round.
@@ -53,17 +55,23 @@ def load_every(
     rounds = Rounds()
     next_s = monotonic_s()
     while True:
+        if metrics is not None:
+            metrics.began()
         try:
             report = load_once(spark, options, stream)
         except (NotKafka, TooOld, RequestFailed, TopicMissing):
             raise
         except ClientError as error:
             warn(f"{error}; trying again in {every_s:g} s")
+            if metrics is not None:
+                metrics.unreachable(str(error))
         else:
             rounds.count += 1
             rounds.rows += report.rows
             rounds.wrong = rounds.wrong or bool(report.wrong) or report.too_many_bad
             rounds.last = report
+            if metrics is not None:
+                metrics.ended(report)
             on_round(report)
         next_s = max(next_s + every_s, monotonic_s())
         if stop.is_set() or stop.wait(next_s - monotonic_s()):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -13,12 +14,14 @@ from txbroker.cli.arguments import number
 from txbroker.cli.spark.job_flags import Job, Outcome, add_expired, add_session, add_source, run_job, source_of
 from txbroker.cli.spark.load_output import complaints, faults, lines, planned_lines
 from txbroker.cli.spark.setup_command import jar_folder
+from txbroker.console.addresses import addresses
 from txbroker.console.failures import BadUsage, warn
 from txbroker.names import amount
 from txbroker.signals import SignalledEvent
 
 if TYPE_CHECKING:
     from txbroker.spark.load import LoadOptions, LoadReport
+    from txbroker.spark.load_metrics import LoadMetrics
 
 DESCRIPTION = """\
 Load topics into a Delta or Parquet table, each record exactly once, also after a kill at any point. A run loads what the table does not
@@ -64,6 +67,8 @@ def add_parser(jobs: Any) -> None:
     parser.add_argument("--dry-run", action="store_true", help="print the offsets and sizes that would be loaded, and write nothing")
     every_help = "load again every N seconds, until SIGTERM or SIGINT, which ends after the current load with exit status 0"
     parser.add_argument("--every", type=number(1), metavar="N", help=every_help)
+    metrics_help = "with --every: serve /metrics for Prometheus, with the lag, and /ready at this address"
+    parser.add_argument("--metrics", metavar="HOST:PORT", help=metrics_help)
     add_session(parser)
     parser.set_defaults(command=run)
 
@@ -77,10 +82,13 @@ def _job(arguments: argparse.Namespace) -> Job:
     from txbroker.spark.decoding.decoding import Decoding
     from txbroker.spark.dry_run import dry_run
     from txbroker.spark.load import LoadOptions, check_options, load_once
+    from txbroker.spark.load_metrics import LoadMetrics, serve
     from txbroker.spark.tables.table_folder import check_writable, folder
 
     if arguments.dry_run and arguments.every is not None:
         raise BadUsage("--dry-run and --every exclude each other")
+    if arguments.metrics is not None and arguments.every is None:
+        raise BadUsage("--metrics needs --every")
     skip_expired = arguments.on_expired == "skip"
     decoding = Decoding(arguments.decode_value, arguments.schema, arguments.registry, arguments.max_bad)
     options = LoadOptions(source_of(arguments), arguments.table, skip_expired, arguments.commit_group, arguments.format, decoding,
@@ -88,20 +96,23 @@ def _job(arguments: argparse.Namespace) -> Job:
     if not arguments.dry_run:
         check_writable(folder(options.table))
     check_options(options)
+    metrics = None if arguments.metrics is None else LoadMetrics(options.source.snapshot, time.time)
+    if metrics is not None:
+        serve(metrics, *addresses(arguments.metrics, "--metrics"))
 
     def work(spark: Any) -> Outcome:
         if arguments.dry_run:
             planned = dry_run(spark, options)
             return Outcome(planned_lines(planned), (), planned.as_json())
         if arguments.every is not None:
-            return _rounds(spark, options, arguments.every)
+            return _rounds(spark, options, arguments.every, metrics)
         report = load_once(spark, options, sys.stderr)
         return Outcome(lines(report), complaints(report), report.as_json(), faults(report))
 
     return Job(work, _needs_delta(arguments))
 
 
-def _rounds(spark: Any, options: LoadOptions, every_s: int) -> Outcome:
+def _rounds(spark: Any, options: LoadOptions, every_s: int, metrics: LoadMetrics | None) -> Outcome:
     """Load until a signal, with the output of each round at its end."""
     from txbroker.spark.load_loop import load_every
 
@@ -112,7 +123,7 @@ def _rounds(spark: Any, options: LoadOptions, every_s: int) -> Outcome:
             warn(problem)
 
     with stop_signals() as stop:
-        rounds = load_every(spark, options, every_s, stop, show, sys.stderr)
+        rounds = load_every(spark, options, every_s, stop, show, sys.stderr, metrics)
     totals = f"stopped after {amount(rounds.count, 'load')} with {amount(rounds.rows, 'row')}"
     wrong = ["at least one of the loads found records that are lost, doubled or undecodable, see above"] if rounds.wrong else []
     last = {} if rounds.last is None else rounds.last.as_json()
