@@ -57,6 +57,19 @@ def test_a_scope_of_the_clock_that_has_ended_meanwhile(kafka: Kafka) -> None:
     assert aheads_ms(kafka) == [4 * 86_400_000] * 3
 
 
+@pytest.mark.extended
+def test_rules_are_asked_for_while_a_broker_comes_and_goes(kafka: Kafka) -> None:
+    broker, rules = kafka.broker(2), [kafka.when("Produce").optional().disconnect()]
+    with ThreadPoolExecutor(1) as pool:
+        changes = pool.submit(lambda: [act() for act in (broker.kill, broker.start, broker.pause, broker.resume) * 2])
+        while not changes.done():
+            assert [rule.hits for rule in rules] == [0] * len(rules)
+            rules.append(kafka.when("Produce").optional().disconnect())
+            rules.pop(0).remove()
+        changes.result()
+    kafka.end_rules()
+
+
 def test_an_isr_that_may_grow_again(kafka: Kafka) -> None:
     topic = kafka.create_topic("shrunk", replicas=3)
     kafka.move_leader(topic, 0, 0)

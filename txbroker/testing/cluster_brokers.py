@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import socket
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -27,7 +28,8 @@ RUNNING, STOPPED, PAUSED, REFUSING = "running", "stopped", "paused", "refusing"
 class ClusterBroker:
     """One of them. `state`: that of its process. `port`: reserved for it as long as this process runs.
 
-    `refuses`: whether it is to refuse connections; a broker that is paused follows when it goes on.
+    `refuses`: whether it is to refuse connections; a broker that is paused follows when it goes on. `is_changing`: its process ends, or
+    it starts or goes on and does not have yet what the others have, so that it is not asked.
     """
 
     def __init__(self, id_: int, directory: Path, process: BrokerProcess, reserved: socket.socket) -> None:
@@ -36,6 +38,7 @@ class ClusterBroker:
         self.process = process
         self.port: int = reserved.getsockname()[1]
         self.refuses = False
+        self.is_changing = False
         self._reserved = reserved
 
     @property
@@ -53,7 +56,7 @@ class ClusterBroker:
     @property
     def answers(self) -> bool:
         """Whether the test kit reaches it."""
-        return self.process.running and not self.is_paused and bool(self.process.control_url)
+        return self.process.running and not self.is_paused and not self.is_changing and bool(self.process.control_url)
 
     @property
     def control(self) -> ControlClient:
@@ -74,6 +77,15 @@ class ClusterBroker:
         }  # fmt: skip
 
 
+@contextmanager
+def _changing(broker: ClusterBroker) -> Iterator[None]:
+    broker.is_changing = True
+    try:
+        yield
+    finally:
+        broker.is_changing = False
+
+
 class BeforeEnd(Protocol):
     """See `ClusterBrokers`."""
 
@@ -81,7 +93,7 @@ class BeforeEnd(Protocol):
 
 
 class ClusterBrokers:
-    """All of them. `after_start(broker)` is called when a broker answers again.
+    """All of them. `after_start(broker)` is called when a broker answers again, and ends `is_changing` when others may ask it.
 
     `before_end(broker, may_hang=)` is called before it does not answer any more; it must not fail for one that may hang.
     """
@@ -173,7 +185,8 @@ class ClusterBrokers:
     def _end(self, broker: ClusterBroker, end: Callable[[], None], *, may_hang: bool) -> None:
         if broker.answers:
             self._before_end(broker, may_hang=may_hang)
-        end()
+        with _changing(broker):
+            end()
         broker.refuses = False
         self.until_known(f"the end of broker {broker.id}")
 
@@ -181,8 +194,9 @@ class ClusterBrokers:
         if broker.process.running:
             return
         broker.refuses = False  # it may have ended by itself
-        broker.process.start()
-        self._after_start(broker)
+        with _changing(broker):
+            broker.process.start()
+            self._after_start(broker)
         self.until_known(f"the start of broker {broker.id}")
 
     def _pause(self, broker: ClusterBroker) -> None:
@@ -195,8 +209,9 @@ class ClusterBrokers:
     def _resume(self, broker: ClusterBroker) -> None:
         self._check_runs(broker)
         if broker.is_paused:
-            broker.process.resume()
-            self._after_start(broker)
+            with _changing(broker):
+                broker.process.resume()
+                self._after_start(broker)
             self.until_known(f"the return of broker {broker.id}")
 
     def _refuse(self, broker: ClusterBroker) -> None:

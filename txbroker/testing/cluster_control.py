@@ -188,6 +188,7 @@ class ClusterControl:
                     broker.control.put(f"/rules/{number}", rule.for_now())
                 if rule.is_released:
                     broker.control.post(f"/rules/{number}/release")
+            broker.is_changing = False  # from now on it gets each new rule
         for (topic, partition), allowed in self.moves.bars.items():
             broker.control.post("/isr", {"topic": topic, "partition": partition, "allowed": allowed})
         self._set_clock(broker)
