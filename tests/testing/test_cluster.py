@@ -204,17 +204,21 @@ def test_a_stopped_controller_is_replaced(kafka: Kafka, names: Namespace) -> Non
 
 
 def test_a_paused_leader_until_its_session_expires(kafka: Kafka, names: Namespace) -> None:
-    topic = names.topic()
+    topic, alone = names.topic(), names.topic("alone", replicas=1)
     kafka.move_leader(topic, 0, 2)
+    kafka.move_leader(alone, 0, 2)
     sender = producer(kafka, names, **{"socket.timeout.ms": 1000, "request.timeout.ms": 900})
     send(sender, topic, b"one")
     kafka.broker(2).pause()
     assert kafka.broker(2).state == "paused"
+    trimmed = {"topic": alone, "partition": 0}
+    assert f"{alone}-0 has no leader that runs: start or resume its brokers first" in post(kafka, "/v1/trim", trimmed)
     sent: list[Any] = []
     sender.produce(topic, b"two", partition=0, on_delivery=lambda error, _: sent.append(error))
     sender.poll(0)
     kafka.expire(session="2")
     assert kafka.broker(2).state == "paused"
+    assert f"{alone}-0 has no leader that runs" in post(kafka, "/v1/trim", trimmed)
     assert sender.flush(PATIENCE_S) == 0 and sent == [None]
     kafka.broker(2).resume()
     kafka.move_leader(topic, 0, 2)

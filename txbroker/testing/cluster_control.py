@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
@@ -100,9 +100,7 @@ class ClusterControl:
             return self._add(given)
 
     def _add(self, given: Any) -> object:
-        brokers = self.brokers.answering()
-        if not brokers:
-            raise KitError("no broker runs: start one first")
+        brokers = self._answering()
         if len(self._rules) >= RULES_MAX:
             raise KitError(f"there are {RULES_MAX} rules, and no more are taken: remove some, or reset")
         number = self._last_rule = self._last_rule + 1
@@ -249,12 +247,22 @@ class ClusterControl:
             return {"ends": {number: ends[number] for number in sorted(ends, key=int)}}
         return answers[min(answers)]
 
+    def _answering(self) -> Sequence[ClusterBroker]:
+        brokers = self.brokers.answering()
+        if not brokers:
+            raise KitError("no broker runs: start one first")
+        return brokers
+
     def _leader(self, body: Any) -> ClusterBroker:
         """Of the partition that a body names. A body without one goes to any broker, which refuses it."""
         topic, partition = (body.get("topic"), body.get("partition")) if isinstance(body, dict) else (None, None)
         if not isinstance(topic, str) or not isinstance(partition, int):
-            return self.brokers.get(min(self.brokers.view.running()))
-        return self.brokers.get(self.brokers.view.existing(topic, partition).leader_id)
+            return self._answering()[0]
+        leader = self.brokers.view.existing(topic, partition).leader_id
+        found = next((each for each in self._answering() if each.id == leader), None)
+        if found is None:
+            raise KitError(f"{topic}-{partition} has no leader that runs: start or resume its brokers first")
+        return found
 
     def _expire_named(self, session: Any) -> object:
         if not (isinstance(session, str) and session.isascii() and session.isdecimal()):
