@@ -19,13 +19,16 @@
 | `pytest_plugin` | the fixtures and the marker; imports only pytest and `plugin_options` |
 | `broker_report` | what the report of a failing test has of its broker |
 | `unittest_mixin` | `KafkaMixin` for unittest.TestCase |
-| `errors` | `KitError` and `UnmatchedRule` |
+| `errors` | `KitError`, `UnmatchedRule` and `EditError` |
 | `checked_calls` | checks the arguments of what a test calls, and raises errors where it has called |
 | `live_brokers` | the brokers of this process, for the report of a failing test |
 | `brokers` | `Broker`: one of the brokers of a `Kafka` |
 | `rules` `journal` | rules for faults and the journal of requests, as a test uses them |
 | `broker_control` | the clock of the broker, its logs, and what ends by request, as a test uses them |
 | `control_client` | requests to the control port of a broker |
+| `edit_function` `edited_values` | a function that changes answers, and the check of what it returns |
+| `edit_server` | the port at which brokers have functions change answers |
+| `edit_frames` | what a broker and that port send each other |
 
 In the process of the broker:
 
@@ -51,6 +54,7 @@ In the process of the broker:
 | `traffic` | what a request is about, and the errors of a response |
 | `kafka_releases` | the requests of Kafka's releases, for `as_version` |
 | `edited_fields` | changes of single fields in an answer |
+| `edit_calls` | answers that wait for a function in the process of a test |
 | `error_scopes` | errors of partitions, of topics and of requests |
 | `fault_ports` `fault_protocol` | the place between sockets and broker where rules act |
 
@@ -75,7 +79,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from txbroker.client.client_errors import ClientError
     from txbroker.testing.brokers import Broker
-    from txbroker.testing.errors import KitError, UnmatchedRule
+    from txbroker.testing.errors import EditError, KitError, UnmatchedRule
     from txbroker.testing.journal import Entry, Journal
     from txbroker.testing.kafka import Kafka
     from txbroker.testing.namespaces import Namespace
@@ -83,12 +87,15 @@ if TYPE_CHECKING:
     from txbroker.testing.rules import Rule
     from txbroker.testing.unittest_mixin import KafkaMixin
 
-__all__ = ["Broker", "ClientError", "Entry", "Journal", "Kafka", "KafkaMixin", "KitError", "Namespace", "Record", "Rule", "UnmatchedRule"]
+__all__ = [
+    "Broker", "ClientError", "EditError", "Entry", "Journal", "Kafka", "KafkaMixin", "KitError", "Namespace", "Record", "Rule",
+    "UnmatchedRule",
+]  # fmt: skip
 
 _MODULES = {
-    "Broker": "testing.brokers", "ClientError": "client.client_errors", "Entry": "testing.journal", "Journal": "testing.journal",
-    "Kafka": "testing.kafka", "KafkaMixin": "testing.unittest_mixin", "KitError": "testing.errors", "Namespace": "testing.namespaces",
-    "Record": "testing.records", "Rule": "testing.rules", "UnmatchedRule": "testing.errors",
+    "Broker": "testing.brokers", "ClientError": "client.client_errors", "EditError": "testing.errors", "Entry": "testing.journal",
+    "Journal": "testing.journal", "Kafka": "testing.kafka", "KafkaMixin": "testing.unittest_mixin", "KitError": "testing.errors",
+    "Namespace": "testing.namespaces", "Record": "testing.records", "Rule": "testing.rules", "UnmatchedRule": "testing.errors",
 }  # fmt: skip
 
 

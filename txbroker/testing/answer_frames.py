@@ -19,10 +19,15 @@ def joined(parts: Sequence[Part]) -> bytes:
     return b"".join(part.read() if isinstance(part, Region) else part for part in parts)
 
 
+def answer_body(route: Route, parts: Sequence[Part]) -> memoryview:
+    """The body of the answer in a whole frame; ProtocolError."""
+    frame = memoryview(joined(parts))[4:]
+    return frame[response_body_position(frame, route.response_header) :]
+
+
 def decoded_answer(route: Route, parts: Sequence[Part]) -> Any:
     """The answer in a whole frame; ProtocolError."""
-    frame = memoryview(joined(parts))[4:]
-    return decode(route.response, route.api_version, frame[response_body_position(frame, route.response_header) :])
+    return decode(route.response, route.api_version, answer_body(route, parts))
 
 
 def answer_parts(route: Route, response: Response, correlation_id: int) -> list[Part]:

@@ -13,12 +13,12 @@ from datetime import timedelta
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from txbroker.client.client_errors import ClientError
-from txbroker.testing.errors import KitError, UnmatchedRule
+from txbroker.testing.errors import EditError, KitError, UnmatchedRule
 
 _Class = TypeVar("_Class")
 _SPECIAL = ("__init__", "__enter__", "__exit__")
 _CALLED: Mapping[object, str] = {
-    str: "text", bytes: "bytes", int: "a whole number", float: "a number", bool: "True or False", types.NoneType: "None",
+    Any: "anything", str: "text", bytes: "bytes", int: "a whole number", float: "a number", bool: "True or False", types.NoneType: "None",
     timedelta: "a timedelta, such as timedelta(days=8)",
 }  # fmt: skip
 
@@ -44,7 +44,7 @@ def _checked(function: Callable[..., Any]) -> Callable[..., Any]:
         try:
             _check(function, args, kwargs)
             return function(*args, **kwargs)
-        except (KitError, ClientError, UnmatchedRule) as error:
+        except (KitError, ClientError, EditError, UnmatchedRule) as error:
             raise error.with_traceback(None)  # noqa: B904  # it is the same error, and keeps its cause
 
     return call
@@ -112,6 +112,8 @@ def _called(hint: Any) -> str:
     if origin is Literal:
         return " or ".join(map(repr, inner))
     if isinstance(origin, type):
+        if issubclass(origin, Callable):  # type: ignore[arg-type]
+            return "a function"
         if issubclass(origin, Mapping):
             return f"a mapping of {_called(inner[0])} to {_called(inner[1])}"
         return f"a list of {_called(inner[0])}"

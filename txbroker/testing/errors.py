@@ -13,3 +13,7 @@ class NoAnswer(KitError):
 
 class UnmatchedRule(AssertionError):
     """A rule of a test never acted, so the test does not show what it is for."""
+
+
+class EditError(AssertionError):
+    """A function of `edit` did not change an answer: the client got the original one. Its own exception, if any, is the cause."""

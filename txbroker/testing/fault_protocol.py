@@ -21,13 +21,14 @@ from txbroker.api.request_context import RequestContext
 from txbroker.connection.protocol import Connection
 from txbroker.errors import BrokerError, ErrorCode, ProtocolError
 from txbroker.testing import error_scopes, traffic
-from txbroker.testing.answer_frames import answer_parts, decoded_answer, decoded_request, joined, with_body
+from txbroker.testing.answer_frames import answer_body, answer_parts, decoded_answer, decoded_request, joined, with_body
 from txbroker.testing.changed_answers import changed_answer
 from txbroker.testing.faults import Faults
 from txbroker.testing.journal_log import OPEN, Call
 from txbroker.testing.rule_set import ActiveRule
 from txbroker.testing.settings import OWN_CLIENT_ID
 from txbroker.transport.interfaces import FrameTransport
+from txbroker.wire.codec import decode
 from txbroker.wire.headers import API_VERSIONS_KEY, FIXED_REQUEST_HEADER, read_client_id
 from txbroker.wire.schema import Request, Response
 
@@ -342,9 +343,26 @@ class FaultProtocol:
             answer.parts = parts
         elif action in ("delay", "hold"):
             self._later(rule, lambda: self._let_go(answer, parts))
+        elif rule.spec.function:
+            self._ask(answer, rule, parts)
         else:
             self._change(answer, rule, parts)
         self._drain()
+
+    def _ask(self, answer: _Answer, rule: ActiveRule, parts: list[Part]) -> None:
+        """Have the function of the rule change the answer."""
+        call, route = answer.call, answer.route
+
+        def done(edited: bytes | None, problem: str) -> None:
+            call.problem = problem
+            if edited is None:
+                self._let_go(answer, parts)
+                return
+            response = decode(route.response, route.api_version, edited)
+            call.errors = traffic.errors(response)
+            self._let_go(answer, answer_parts(route, response, call.correlation_id))
+
+        self._faults.edits.ask(rule, call.api, route.api_version, answer_body(route, parts), done)
 
     def _as_release(self, answer: _Answer, parts: list[Part]) -> list[Part]:
         """The answer to ApiVersions of the release that this broker shows."""

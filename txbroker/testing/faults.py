@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from txbroker.testing.edit_calls import EditCalls, RemoteEdits
 from txbroker.testing.journal_log import JournalLog
 from txbroker.testing.kafka_releases import Release
 from txbroker.testing.rule_set import ActiveRule, RuleSet
@@ -72,6 +73,7 @@ class Faults:
         self.rules = RuleSet(broker_id, tally, self)
         self.journal = JournalLog(broker_id, tally)
         self.ids = TopicIds()
+        self.edits: EditCalls = RemoteEdits(clock)
         self.shown_release: Release | None = None
         self.is_alone = started_s is None
         self._started_s: float = clock.seconds() if started_s is None else started_s
@@ -117,7 +119,9 @@ class Faults:
 
     def remove(self, number: int) -> ActiveRule:
         """Remove a rule, and release what it holds; KitError."""
-        return self._released(self.rules.remove(number))
+        removed = self._released(self.rules.remove(number))
+        self.edits.end(number)
+        return removed
 
     def reset(self) -> None:
         """Remove all rules, and take connections again."""

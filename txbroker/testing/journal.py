@@ -19,7 +19,7 @@ SINGULAR = {"topic": "topics", "partition": "partitions", "group": "groups", "tr
 @dataclass(frozen=True)
 class Entry:
     """One request. `broker`: the id of the one that got it. `partitions`: as "topic-0". `rule`: the number of the rule that acted on it,
-    or 0. `errors`: names, of its answer.
+    or 0. `problem`: why the function of `edit` has not changed the answer, or nothing. `errors`: names, of the answer.
 
     `outcome`: open, answered, none (acks=0), lost (the rule lost the answer) or closed (the connection ended before). Times are
     milliseconds since the start of the broker, and from the request to its answer.
@@ -38,6 +38,7 @@ class Entry:
     groups: tuple[str, ...]
     transactional_ids: tuple[str, ...]
     rule: int
+    problem: str
     outcome: str
     errors: tuple[str, ...]
     bytes: int
@@ -69,7 +70,7 @@ class Entry:
         begin = f"{place}{self.client_id or '-'} "
         errors = f" {','.join(self.errors)}" if self.errors else ""
         rule = f" (rule {self.rule})" if times else " (a rule acted)"
-        rule = rule if self.rule else ""
+        rule = f"{rule}{f' not edited: {self.problem}' if self.problem else ''}" if self.rule else ""
         took = f" {self.ms:.1f} ms" if times and self.ms is not None else ""
         return f"{begin}{self.api} v{self.version}{''.join(f' {each}' for each in about)}: {self.outcome}{errors}{rule}{took}"
 

@@ -13,10 +13,13 @@ OPEN = "open"  # not answered yet
 
 
 class Call:
-    """One request. `outcome`: open, answered, none (a request without an answer), lost, closed. `rule`: the one that acted on it, or 0."""
+    """One request. `outcome`: open, answered, none (a request without an answer), lost, closed. `rule`: the one that acted on it, or 0.
 
-    __slots__ = ("answered_s", "api", "broker", "bytes", "client_id", "connection", "correlation_id", "errors", "number", "outcome", "rule",
-                 "started_s", "subject", "version")  # fmt: skip
+    `problem`: why the function of the rule has not changed the answer, or nothing.
+    """
+
+    __slots__ = ("answered_s", "api", "broker", "bytes", "client_id", "connection", "correlation_id", "errors", "number", "outcome",
+                 "problem", "rule", "started_s", "subject", "version")  # fmt: skip
 
     def __init__(
         self, number: int, started_s: float, broker: int, connection: int, api: str, version: int, correlation_id: int,
@@ -32,6 +35,7 @@ class Call:
         self.client_id = client_id
         self.subject = subject
         self.rule = rule
+        self.problem = ""
         self.outcome = OPEN
         self.errors: list[str] = []
         self.bytes = 0
@@ -54,6 +58,7 @@ class Call:
             "groups": list(self.subject.groups[:NAMES_MAX]),
             "transactional_ids": list(self.subject.transactional_ids[:NAMES_MAX]),
             "rule": self.rule,
+            "problem": self.problem,
             "outcome": self.outcome,
             "errors": self.errors,
             "bytes": self.bytes,

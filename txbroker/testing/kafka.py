@@ -137,7 +137,7 @@ class Kafka(BrokerControl):
         self._process = process
         self._log_path = process.log_path
         self._control.url = process.control_url
-        self._rules = Rules(self._control, must_be_scoped=False)  # those before are gone with the process
+        self._rules.forget()  # those before are gone with the process
         self._servers = process.address if self._count == 1 else ",".join(process.addresses)
         self._port = self.port
         if is_first:
@@ -192,6 +192,7 @@ class Kafka(BrokerControl):
                 self.kill()  # brokers that all stop at once wait for each other, and nothing is to be kept
             if self._process is not None:
                 self.stop()
+            self._rules.close(check=False)
             self._remove()
 
     def __enter__(self) -> Self:
@@ -199,8 +200,9 @@ class Kafka(BrokerControl):
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         try:
-            if self.running:
+            if self._process is not None:
                 self.end_rules(check=kind is None)
+            self._rules.close(check=kind is None)
         finally:
             self.close()
 
@@ -313,10 +315,12 @@ class Kafka(BrokerControl):
     def end_rules(self, *, check: bool = True) -> None:
         """Remove all rules that were added here, and undo `pause` and `refuse` of brokers.
 
-        With `check` UnmatchedRule if one of the rules has never acted. A broker that has ended has no rules any more.
+        With `check` UnmatchedRule if one of the rules has never acted, and EditError if a function of `edit` has failed. A broker that has
+        ended has no rules any more.
         """
         if self._process is not None and not self._process.running:
             self._rules.forget()
+            self._rules.check_ended(check=check)
             return
         try:
             for each in self._members or ():

@@ -9,6 +9,7 @@ from typing import Any
 
 from txbroker.errors import ErrorCode
 from txbroker.names import similar_names
+from txbroker.testing.edit_frames import PLACE
 from txbroker.testing.edited_fields import parse_edits
 from txbroker.testing.error_scopes import SCOPES, scopes_of
 from txbroker.testing.errors import KitError
@@ -37,7 +38,8 @@ class RuleSpec:
     number of a rule that must have acted before. `for_seconds`: how long it matches, 0 without end; `until_ms`: the date of the broker's
     clock at which that ends, -1 for none. `of`: whether `delay` and `hold` hold back the request or the answer. `at`: the scope of
     `error`, empty for the smallest one of the answer. `milliseconds`: of `throttle`. `version`: of the request, -1 for all. `edit`: the
-    new values of fields of the answer, by their paths (`edited_fields.py`). `bytes_per_second`: of `read_slowly`.
+    new values of fields of the answer, by their paths (`edited_fields.py`). `function`: in the place of `edit`, where the function is that
+    changes the answer (`edit_frames.py`); the answer waits for it for at most `seconds`. `bytes_per_second`: of `read_slowly`.
     """
 
     api: str = ""
@@ -62,6 +64,7 @@ class RuleSpec:
     size: int = 0
     milliseconds: int = 0
     edit: Mapping[str, Any] | None = None
+    function: str = ""
     bytes_per_second: int = 0
     of: str = "answer"
     optional: bool = False
@@ -111,6 +114,8 @@ def _check(spec: RuleSpec) -> None:
     _one_of("of", spec.of, ("request", "answer"))
     if spec.action == "error":
         _check_error(spec.error)
+    if spec.function:
+        _check_function(spec)
     if spec.action in ("truncate", "slice") and not (1 if spec.action == "slice" else 0) <= spec.size <= COUNT_MAX:
         raise KitError(f"the size of {spec.action} is {spec.size}; it must be a number of bytes")
     if not (math.isfinite(spec.seconds) and 0 <= spec.seconds <= DELAY_S_MAX):
@@ -143,6 +148,11 @@ def _check(spec: RuleSpec) -> None:
     _check_api(spec)
 
 
+def _check_function(spec: RuleSpec) -> None:
+    if spec.action != "edit" or spec.edit is not None or not PLACE.fullmatch(spec.function) or not spec.seconds:
+        raise KitError("the function of a rule is for the Python package txbroker.testing: use the action edit with paths and values")
+
+
 def _check_error(error: str) -> None:
     if error == ErrorCode.NONE.name:
         raise KitError("NONE is the code of an answer without an error: remove the rule, or name another error")
@@ -164,7 +174,8 @@ def _check_api(spec: RuleSpec) -> None:
     if spec.version >= 0 and spec.version not in versions:
         raise KitError(f"a rule for {spec.api} of version {spec.version} never matches: it has the versions {versions}")
     if spec.action == "edit":
-        parse_edits(response_class(known[spec.api]), spec.edit or {})
+        if not spec.function:
+            parse_edits(response_class(known[spec.api]), spec.edit or {})
     elif spec.edit is not None:
         raise KitError(f"a rule with the action {spec.action} has no edit: use the action edit")
     scopes = scopes_of(response_class(known[spec.api]))

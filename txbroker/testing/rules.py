@@ -7,17 +7,29 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal, Protocol, Self
 
 from txbroker.errors import ErrorCode
 from txbroker.testing.checked_calls import checked
 from txbroker.testing.control_client import ControlClient
+from txbroker.testing.edit_function import EditFunction
+from txbroker.testing.edit_server import EditServer
 from txbroker.testing.errors import KitError, NoAnswer, UnmatchedRule
 from txbroker.testing.rule_specs import RuleSpec
 
 LOOK_S = 0.01
 What = Literal["request", "answer"]
 Scope = Literal["partition", "topic", "request"]
+
+
+class Functions(Protocol):
+    """Serves the functions of rules, by places that rules name (`EditServer`)."""
+
+    def add(self, function: EditFunction) -> str:
+        """Its place."""
+
+    def remove(self, place: str) -> None:
+        """Serve it no more."""
 
 
 @checked
@@ -139,17 +151,24 @@ class When:
         """Change a byte of the records in an answer to Fetch: the CRC of their batch is wrong. Answers without records do not count."""
         return self._act("corrupt")
 
-    def edit(self, changes: Mapping[str, Any]) -> Rule:
-        """Change fields of the broker's answer: `{"topics[name=orders].partitions[partition_index=0].leader_id": -1}`.
+    def edit(self, changes: Mapping[str, Any] | Callable[[Any], Any], *, timeout_s: float = 10.0) -> Rule:
+        """Change the broker's answer: fields of it, or anything by a function.
 
-        A path has the names of Kafka's message schemas in snake_case. A list without brackets stands for all of its elements; `[2]` is the
-        third one, and `[name=orders]` those with this value. A field that ends with error_code takes the name of an error, a uuid the text
-        of a topic id, bytes a text in base64, a list its elements, and an element an object with its fields.
+        A mapping has their new values: `{"topics[name=orders].partitions[partition_index=0].leader_id": -1}`. A path has the names of
+        Kafka's message schemas in snake_case. A list without brackets stands for all of its elements; `[2]` is the third one, and
+        `[name=orders]` those with this value. A field that ends with error_code takes the name of an error, a uuid the text of a topic id,
+        bytes a text in base64, a list its elements, and an element an object with its fields. An answer that has none of the fields, or
+        a version without them, stays as it is, and the rule has not acted.
 
-        The value cannot be a function: the broker is another process. An answer that has none of the fields, or a version without them,
-        stays as it is, and the rule has not acted.
+        A function gets the decoded answer (`txbroker.wire.messages`), changes it and returns None, or returns another one of its class.
+        It runs in a thread of this process; functions run one after the other. If it raises, returns something else, or has not returned
+        after `timeout_s`, the client gets the original answer, and EditError is raised by the rule or at its end.
         """
-        return self._act("edit", edit=dict(changes))
+        if isinstance(changes, Mapping):
+            return self._act("edit", edit=dict(changes))
+        if timeout_s <= 0:
+            raise KitError(f"timeout_s is {timeout_s:g}; it must be more than 0")
+        return self._rules.add(replace(self._spec, action="edit", seconds=float(timeout_s)), changes)
 
     def _on(self, method: str, **trigger: object) -> When:
         if self._trigger:
@@ -170,8 +189,12 @@ class When:
 class Rule:
     """A rule of a broker. In a with statement it is removed at the end, and UnmatchedRule is raised if it has never acted."""
 
-    def __init__(self, control: ControlClient, spec: RuleSpec, number: int, removed: Callable[[Rule], None]) -> None:
+    def __init__(
+        self, control: ControlClient, spec: RuleSpec, number: int, removed: Callable[[Rule], None], function: EditFunction | None
+    ) -> None:
         self.number = number
+        self.function = function  # of edit
+        self.place = spec.function
         self.control_url = control.url  # of the process that has the rule
         self._control = control
         self._spec = spec
@@ -181,10 +204,16 @@ class Rule:
 
     @property
     def hits(self) -> int:
-        """On how many requests it has acted; KitError if it has ended: its broker was stopped or killed, or HTTP has removed it."""
+        """On how many requests it has acted; KitError if it has ended: its broker was stopped or killed, or HTTP has removed it.
+
+        EditError if its function has failed since the last time.
+        """
         if self.has_ended:
+            self.check_function()
             raise KitError(f"the rule {self} has ended, with its broker or by a reset: ask for its hits before that, or add another rule")
-        return int(self._control.get(f"/rules/{self.number}")["hits"]) if self._last_hits is None else self._last_hits
+        hits = int(self._control.get(f"/rules/{self.number}")["hits"]) if self._last_hits is None else self._last_hits
+        self.check_function()
+        return hits
 
     def wait(self, count: int = 1, timeout_s: float = 10.0) -> None:
         """Return when the rule has acted on `count` requests; KitError if it has not after `timeout_s`."""
@@ -219,9 +248,15 @@ class Rule:
         return True
 
     def check(self) -> None:
-        """UnmatchedRule if it has never acted and is not optional."""
+        """UnmatchedRule if it has never acted and is not optional; EditError."""
+        self.check_function()
         if not self._spec.optional and not self.has_ended and not self.hits:
             raise UnmatchedRule(f"the rule {self} has never acted: correct what it matches, or add .optional()")
+
+    def check_function(self) -> None:
+        """EditError if its function has failed since the last time."""
+        if self.function is not None and (error := self.function.take_error()) is not None:
+            raise error
 
     def __str__(self) -> str:
         return self._spec.shown()
@@ -236,21 +271,34 @@ class Rule:
 
 
 class Rules:
-    """The rules that this process has added to a broker. `must_be_scoped`: the broker has clients of other processes of the test run."""
+    """The rules that this process has added to a broker. `must_be_scoped`: the broker has clients of other processes of the test run.
 
-    def __init__(self, control: ControlClient, *, must_be_scoped: bool) -> None:
+    `functions`: of rules, in place of those that run in this process for a broker in another one.
+    """
+
+    def __init__(self, control: ControlClient, *, must_be_scoped: bool, functions: Functions | None = None) -> None:
         self._control = control
         self._must_be_scoped = must_be_scoped
+        self._functions = EditServer() if functions is None else functions
         self._own: dict[int, Rule] = {}
+        self._ended: list[Rule] = []  # with functions, whose errors the test may not have got
 
-    def add(self, spec: RuleSpec) -> Rule:
-        """Add a rule; KitError."""
+    def add(self, spec: RuleSpec, change: Callable[[Any], Any] | None = None) -> Rule:
+        """Add a rule, with the function that changes answers if there is one; KitError."""
         if self._must_be_scoped and not spec.is_scoped:
             problem = "the processes of pytest-xdist share this broker, and the rule would act on the clients of other tests"
             advice = "name a topic, group, client_id or transactional_id, or use txbroker_factory or --txbroker-per-worker"
             raise KitError(f"{problem}: {advice}")
-        number = int(self._control.post("/rules", asdict(spec))["id"])
-        rule = self._own[number] = Rule(self._control, spec, number, self._forget)
+        function = None
+        if change is not None:
+            function = EditFunction(change, spec.shown(), spec.seconds)
+            spec = replace(spec, function=self._functions.add(function))
+        try:
+            number = int(self._control.post("/rules", asdict(spec))["id"])
+        except BaseException:
+            self._functions.remove(spec.function)
+            raise
+        rule = self._own[number] = Rule(self._control, spec, number, self._forget, function)
         return rule
 
     def check_same_broker(self, rule: Rule) -> None:
@@ -261,14 +309,14 @@ class Rules:
 
     def forget(self) -> None:
         """The broker has ended, and its rules with it."""
-        for rule in self._own.values():
+        for rule in list(self._own.values()):
             rule.has_ended = True
-        self._own.clear()
+            self._forget(rule)
 
     def end(self, *, check: bool) -> None:
-        """Remove all of them; with `check` UnmatchedRule if one of them has never acted. KitError of the first one that cannot be removed.
+        """Remove all of them; with `check` EditError if a function has failed, and UnmatchedRule if a rule has never acted.
 
-        The next call leaves out that one.
+        KitError of the first one that cannot be removed. The next call leaves out that one.
         """
         rules = list(self._own.values())
         self._own.clear()
@@ -278,11 +326,30 @@ class Rules:
                 rule.remove()
             except KitError as problem:
                 problems.append(problem)
+                self._forget(rule)
+        self.check_ended(check=check)
         if problems:
             raise problems[0]
         if check:
             for rule in rules:
                 rule.check()
 
+    def check_ended(self, *, check: bool = True) -> None:
+        """EditError if the function of a rule has failed that has ended; without `check` they are forgotten."""
+        ended, self._ended = self._ended, []
+        if check:
+            for rule in ended:
+                rule.check_function()
+
+    def close(self, *, check: bool) -> None:
+        """Run no function any more; with `check` EditError if one has failed. The rules stay."""
+        for rule in self._own.values():
+            self._functions.remove(rule.place)
+            if check:
+                rule.check_function()
+
     def _forget(self, rule: Rule) -> None:
         self._own.pop(rule.number, None)
+        self._functions.remove(rule.place)
+        if rule.function is not None:
+            self._ended.append(rule)
