@@ -58,16 +58,16 @@ def test_the_clients_of_the_clients_page(broker: Server) -> None:
 
 @pytest.mark.process
 def test_the_programs_of_the_page_about_tests(tmp_path: Path) -> None:
-    first, marker, kafka, release, time, faults, edited, cluster, unittest = blocks(read(DOCS / "testing.md"), "python")
+    first, marker, kafka, release, time, faults, edited, function, cluster, unittest = blocks(read(DOCS / "testing.md"), "python")
     (_, readme) = blocks(read(CHECKOUT / "README.md"), "python")
     tests = {"first": first, "marker": marker, "readme": readme, "release": release, "time": time, "faults": faults, "edited": edited}
-    tests |= {"cluster": cluster, "unittest": unittest}
+    tests |= {"function": function, "cluster": cluster, "unittest": unittest}
     for name, text in tests.items():
         (tmp_path / f"test_{name}.py").write_text(text)
     environment = {**os.environ, "PYTHONPATH": str(CHECKOUT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "txbroker.testing.pytest_plugin"]
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S, check=False, env=environment)
-    assert ended.returncode == 0 and "10 passed" in ended.stdout, ended.stdout + ended.stderr
+    assert ended.returncode == 0 and "11 passed" in ended.stdout, ended.stdout + ended.stderr
     command = [sys.executable, "-c", kafka]
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S, check=False, env=environment)
     assert ended.returncode == 0 and ended.stdout.splitlines()[1:] == ["0 0 None b'plain'", "0 1 b'key' b'value'"], ended

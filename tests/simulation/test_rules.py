@@ -12,9 +12,11 @@ from simulation.clients.producer import ProducerPlan
 from simulation.cluster import Cluster, Result
 from simulation.plan import Plan, draw_plain
 from tests.support.waiting import PATIENCE_S
+from txbroker.errors import ErrorCode
 from txbroker.names import TopicPartition
-from txbroker.testing import Kafka, KitError
+from txbroker.testing import EditError, Kafka, KitError
 from txbroker.testing.rules import Rule, When
+from txbroker.wire.messages.metadata import MetadataResponse
 
 TOPIC = "t0"
 
@@ -63,6 +65,35 @@ def test_the_same_rules_act_on_a_broker_for_tests() -> None:
                 producer.send(TOPIC, b"%d" % number).get(PATIENCE_S)
         assert [record.value for record in kafka.records(TOPIC)] == [b"%d" % number for number in range(30)]
         assert [rule.hits for rule in rules][:2] == [1, 3] and rules[2].hits > 0
+
+
+def test_a_function_changes_the_answers_of_simulated_brokers() -> None:
+    """Producers do not see the leader three times."""
+
+    def without_leaders(response: MetadataResponse) -> None:
+        for partition in (each for topic in response.topics for each in topic.partitions):
+            partition.leader_id, partition.error_code = -1, ErrorCode.LEADER_NOT_AVAILABLE
+
+    def edited() -> tuple[Result, int, int]:
+        cluster = Cluster(plan())
+        hidden = cluster.environment.rules.when("Metadata", topic=TOPIC).times(3).edit(without_leaders)
+        result = cluster.run()
+        return result, hidden.hits, cluster.clients.producers[0].acknowledged
+
+    result, hits, acknowledged = edited()
+    assert result.violation is None, result.violation
+    assert hits == 3 and acknowledged > 10
+    assert edited()[0].digest == result.digest
+
+
+def test_a_function_that_fails_is_a_violation() -> None:
+    cluster = Cluster(plan())
+    failed = cluster.environment.rules.when("Produce").edit(lambda answer: answer.absent)
+    violation = cluster.run().violation
+    problem = "the function raised AttributeError: 'ProduceResponse' object has no attribute 'absent'"
+    assert violation is not None and violation.invariant == "I12" and problem in violation.text
+    with pytest.raises(EditError, match=problem):
+        assert failed.hits
 
 
 def test_a_rule_that_cannot_act() -> None:

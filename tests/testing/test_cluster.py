@@ -20,8 +20,11 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from tests.support.waiting import PATIENCE_S, until
 from tests.testing.leftovers import brokers_in
+from txbroker.client.blocking_connection import BlockingConnection
 from txbroker.client.client_errors import ClientError
+from txbroker.client.client_machine import ClientSettings
 from txbroker.testing import Kafka, KitError, Namespace, Record
+from txbroker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 pytestmark = pytest.mark.process
 
@@ -303,6 +306,24 @@ def test_rules_count_the_requests_to_all_brokers_together(kafka: Kafka, names: N
     held.release()
     assert sender.flush(PATIENCE_S) == 0
     assert values(kafka, topic) == [b"one", b"three", b"five"]
+
+
+def test_a_function_changes_the_answers_of_all_brokers(kafka: Kafka, names: Namespace) -> None:
+    topic, client_id = names.topic(), names.client_id()
+    seen: list[int] = []
+
+    def other_rack(response: Any) -> None:
+        response.brokers[0].rack = f"edited {len(seen)}"
+        seen.append(response.controller_id)
+
+    rule = kafka.when("Metadata", client_id=client_id).always().edit(other_rack)
+    for number, broker in enumerate(kafka.brokers):
+        host, _, port = broker.address.partition(":")
+        with BlockingConnection(host, int(port), ClientSettings(client_id=client_id)) as client:
+            answer = client.call(MetadataRequest(topics=[MetadataRequestTopic(name=topic)]))
+            assert answer.brokers[0].rack == f"edited {number}"
+    assert rule.hits == len(seen) == 3
+    rule.remove()
 
 
 def test_requests_between_brokers_are_left_out(kafka: Kafka, names: Namespace) -> None:

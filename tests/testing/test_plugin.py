@@ -455,6 +455,30 @@ def test_a_shared_broker_that_a_test_has_killed_concerns_no_test_without_it(suit
     assert "1 failed, 1 passed" in output and "its own failure" in output
 
 
+@pytest.mark.extended
+def test_a_test_fails_with_the_exception_of_a_function(suite: Suite) -> None:
+    suite.write("test_it.py", """
+        from confluent_kafka import Producer
+
+        def change(answer):
+            raise ValueError("wrong answer")
+
+        def test_fails(txbroker, txbroker_topic):
+            txbroker.when("Metadata", topic=txbroker_topic).edit(change)
+            assert txbroker_topic in Producer(txbroker.client_config("confluent")).list_topics(txbroker_topic).topics
+
+        def test_passes(txbroker, txbroker_topic):
+            rule = txbroker.when("Metadata", topic=txbroker_topic).edit(lambda answer: None)
+            assert txbroker_topic in Producer(txbroker.client_config("confluent")).list_topics(txbroker_topic).topics
+            assert rule.hits == 1
+        """)  # fmt: skip
+    output = suite.run("-n", "1", xdist=True, status=1)
+    assert "1 failed, 1 passed" in output
+    assert "edit has not edited an answer: the function raised ValueError: wrong answer (test_it.py:5)" in output
+    assert output.count('raise ValueError("wrong answer")') == 1, "the traceback of the function is in the log"
+    assert "not edited: the function raised ValueError: wrong answer (test_it.py:5)" in output, "so is the journal"
+
+
 def test_a_rule_on_a_shared_broker_names_what_belongs_to_its_test(suite: Suite) -> None:
     suite.write("test_it.py", """
         import pytest

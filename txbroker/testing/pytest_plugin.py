@@ -77,7 +77,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_call(item: pytest.Item) -> None:
-    """Called by pytest when a test has passed: it fails if one of its rules has never acted, or has failed, or cannot be removed."""
+    """Called by pytest when a test has passed: it fails if one of its rules has never acted, has failed, or cannot be removed."""
     problem = ""
     for kafka in item.config.stash[_brokers]:
         from txbroker.testing.errors import EditError, KitError, UnmatchedRule
