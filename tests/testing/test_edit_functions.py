@@ -282,7 +282,7 @@ def test_a_connected_kafka_that_is_closed_while_an_answer_waits(kafka: Kafka, na
     with parked:
         other.close()
         with connected(kafka, client_id) as rack:
-            assert rack() is None, "nobody serves the function"
+            assert rack() is None, "no process serves the function"
         rule.remove()
     assert "the process of the test" in kafka.journal.where(client_id=client_id, api="Metadata")[-1].problem
 
