@@ -89,10 +89,15 @@ class CheckedContext(RequestContext):
 
     def __init__(self, context: RequestContext, authorizer: Authorizer, api: str) -> None:
         """`api`: the name of the request's API, for the log."""
-        super().__init__(context.api_key, context.api_version, context.correlation_id, context.client_id, context.session)
+        # Not by the base class: this is for each request.
+        self.api_key = context.api_key
+        self.api_version = context.api_version
+        self.correlation_id = context.correlation_id
+        self.client_id = context.client_id
+        self.session = context.session
         self._authorizer = authorizer
         self._api = api
-        self._logged: set[tuple[AclOperation, AclResource, str]] = set()
+        self._logged: set[tuple[AclOperation, AclResource, str]] | None = None
 
     def may(self, operation: AclOperation, resource: AclResource, name: str = CLUSTER_NAME, *, logged: bool = True) -> bool:
         allowed = self._authorizer.authorize(self.session, operation, resource, name)
@@ -138,6 +143,8 @@ class CheckedContext(RequestContext):
     def _log(self, allowed: bool, operation: AclOperation, resource: AclResource, name: str, count: int) -> None:
         """In the form of Kafka's AclAuthorizer, which tools look for; once for a request."""
         key = operation, resource, name
+        if self._logged is None:
+            self._logged = set()
         if key in self._logged:
             return
         audit = None if allowed else self.session.audit
@@ -193,11 +200,16 @@ class Guard:
     def call(self, request: Any, context: RequestContext) -> Any:
         """Handle what the client may do. BrokerError if the request as a whole is denied."""
         checked = CheckedContext(context, self._authorizer, self._api)
+        needs = self._resources(request, checked)
+        for need in needs:
+            if not checked.is_allowed(need):
+                return self._call_allowed(request, checked, needs)
+        return self._call(request, checked)
+
+    def _call_allowed(self, request: Any, checked: CheckedContext, needs: Sequence[Need]) -> Any:
         denied: dict[int, AclResource] = {}
         split = None
-        for need in self._resources(request, checked):
-            if checked.is_allowed(need):
-                continue
+        for need in needs:
             counts = Counter(need.names)
             satisfied = {name: name is None or checked.satisfies(need, name, count) for name, count in counts.items()}
             if all(satisfied.values()):
