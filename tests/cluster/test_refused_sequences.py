@@ -10,7 +10,7 @@ from tests.support.fakes.disk_path import DiskPath
 from txbroker.cluster.partition import Partition
 from txbroker.cluster.refused_sequences import BATCHES_MAX, FOLLOWING_MAX, KEPT_S, PREVIOUS_LEADER_S, RefusedSequences
 from txbroker.errors import BrokerError, ErrorCode
-from txbroker.log.producers import ProducerStates
+from txbroker.log.producers import EXPIRED_REMEMBERED, ProducerStates
 from txbroker.names import TopicPartition
 
 E = ErrorCode
@@ -99,6 +99,15 @@ def test_a_producer_that_has_expired_goes_on_at_a_new_leader(directory: DiskPath
     assert [sent(partition, sequence) for sequence in (2, 3)] == [E.NONE] * 2
     assert sent(partition, 3, producer_id=8) == sent(partition, 2, producer_id=8, epoch=1) == E.NOT_LEADER_OR_FOLLOWER
     assert [sent(partition, sequence, producer_id=8) for sequence in (2, 3)] == [E.NONE] * 2
+
+
+def test_what_is_kept_of_expired_producers_is_bounded(directory: DiskPath, moves: Moves) -> None:
+    """Each process with a producer has another id, and a log stays open for months: memory must not grow with them."""
+    partition, count = leading(directory, moves, isr=(OWN, OTHER), epoch=1), 100
+    assert [sent(partition, 0, producer_id=producer_id) for producer_id in range(count)] == [E.NONE] * count
+    assert partition.log.expire_producers(NOW + 2 * 86_400_000) == count
+    known = [number for number in range(count) if partition.log.producers.follows_expired(number, 0, 1)]
+    assert known == list(range(count - EXPIRED_REMEMBERED, count)) and 0 < len(known) <= 50
 
 
 def test_the_first_leader_has_no_predecessor_nor_has_one_that_stays(partition: Partition) -> None:

@@ -25,7 +25,7 @@ SEQUENCE_MAX = 2**31 - 1
 # sends more to the new one. Kafka's ProducerStateEntry has five.
 BATCHES_REMEMBERED = 10
 REPEATABLE_MS = 600_000  # clients give up after delivery.timeout.ms, two minutes by default
-EXPIRED_REMEMBERED = 1000  # of one partition, the newest
+EXPIRED_REMEMBERED = 50  # of one partition, the newest: 0.2 KB each, for as long as the log is open
 VERIFICATIONS_MAX = 10_000  # of one partition; beyond, the oldest is void, and its producer has to abort its transaction
 
 
