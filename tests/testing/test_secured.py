@@ -19,6 +19,7 @@ from confluent_kafka.admin import AdminClient
 from kafka import KafkaConsumer, KafkaProducer
 from kafka.errors import KafkaError
 
+import txbroker.security
 from tests.support import java
 from tests.support.sasl import properties_file
 from tests.support.waiting import PATIENCE_S, until
@@ -196,6 +197,7 @@ def test_a_login_without_headers(exchange: Any) -> None:
 def test_without_cryptography_each_start_says_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The processes of pytest-xdist that share a broker start it one after the other."""
     monkeypatch.delitem(sys.modules, "txbroker.security.certificate_maker", raising=False)
+    monkeypatch.delattr(txbroker.security, "certificate_maker", raising=False)  # of an import by another test
     monkeypatch.setitem(sys.modules, "cryptography", None)
     secured = security_of("SSL", tmp_path)
     assert secured is not None
