@@ -10,7 +10,7 @@ from twisted.internet.protocol import ClientFactory, connectionDone
 from twisted.protocols.basic import Int32StringReceiver
 from twisted.python.failure import Failure
 
-from txbroker.testing.edit_frames import EDITED, FRAME_BYTES_MAX, HOST, LATE, PLACE, REMOVED, USED
+from txbroker.testing.edit_frames import EDITED, FRAME_BYTES_MAX, HOST, LATE, PLACE, REMOVED, TAKEN
 from txbroker.testing.rule_set import ActiveRule
 
 Done = Callable[[bytes | None, str], None]  # with the body of the changed answer, or None and why there is none
@@ -65,7 +65,7 @@ class _Call:
         """Whether it waits no more."""
         return self._done is None
 
-    def finish(self, edited: bytes | None, problem: str, verdict: bytes = b"") -> None:
+    def finish(self, edited: bytes | None, problem: str, verdict: bytes) -> None:
         """It waits no more. The second time nothing happens."""
         if self._done is None:
             return
@@ -73,7 +73,7 @@ class _Call:
         self._waiting.discard(self)
         if self.timer.active():
             self.timer.cancel()
-        if self.connection is not None and verdict:
+        if self.connection is not None:
             self.connection.send(verdict)  # the other side closes the connection
         done(edited, problem)
 
@@ -100,14 +100,14 @@ class _Connection(Int32StringReceiver):
 
     def stringReceived(self, string: bytes) -> None:
         if string[:1] == EDITED:
-            self.factory.call.finish(string[1:], "", USED)
+            self.factory.call.finish(string[1:], "", TAKEN)
         else:
-            self.factory.call.finish(None, string[1:].decode(errors="replace"))
+            self.factory.call.finish(None, string[1:].decode(errors="replace"), TAKEN)
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         call = self.factory.call
         call.connection = None
-        call.finish(None, "the process of the test has ended, or serves the function no more")
+        call.finish(None, "the process of the test has ended, or serves the function no more", REMOVED)
 
 
 class _Caller(ClientFactory):
@@ -118,4 +118,4 @@ class _Caller(ClientFactory):
         self.call = call
 
     def clientConnectionFailed(self, connector: Any, reason: Failure) -> None:
-        self.call.finish(None, f"the process of the test cannot be reached: {reason.getErrorMessage()}")
+        self.call.finish(None, f"the process of the test cannot be reached: {reason.getErrorMessage()}", REMOVED)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from txbroker.testing.edited_values import own_structs, value_problem
@@ -34,34 +35,43 @@ class EditFunction:
         self._late = _Problem(f"the function has not returned within {timeout_s:g} s; {advice}")
         self._lock = threading.Lock()
         self._error: EditError | None = None
-        self._is_late: Callable[[], bool] | None = None  # while it runs
-        self._is_known_late = False  # the test has got the error of the answer that is edited
+        self._waiting: list[Callable[[], bool]] = []  # of the answers that wait
 
-    def run(self, api: str, version: int, body: bytes, is_late: Callable[[], bool] | None = None) -> tuple[bytes | None, str]:
-        """The body of the changed answer; None and why if there is none. `is_late`: whether the client has got the original answer."""
-        self._is_known_late, self._is_late = False, is_late
+    def run(self, api: str, version: int, body: bytes) -> tuple[bytes | None, str]:
+        """The body of the changed answer; None and why if there is none."""
         try:
             return self._edited(api, version, body), ""
         except _Problem as problem:
-            self._fails(problem)
+            with self._lock:
+                self._fails(problem)
             return None, str(problem)
-        finally:
-            self._is_late = None
 
-    def was_late(self) -> None:
-        """The client has got the original answer."""
-        if not self._is_known_late:
-            self._fails(self._late)
+    @contextmanager
+    def waiting(self, is_late: Callable[[], bool]) -> Iterator[None]:
+        """An answer waits for the function. `is_late`: whether its client has got the original one, which is an error."""
+        with self._lock:
+            self._waiting.append(is_late)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._look_for_late()
+                if is_late in self._waiting:
+                    self._waiting.remove(is_late)
 
     def take_error(self) -> EditError | None:
         """The first error since the last call."""
         with self._lock:
+            self._look_for_late()
             error, self._error = self._error, None
-        is_late = self._is_late
-        if error is None and not self._is_known_late and is_late is not None and is_late():
-            self._is_known_late = True
-            return self._as_error(self._late)
         return error
+
+    def _look_for_late(self) -> None:
+        """Each late answer is an error once."""
+        late = [is_late for is_late in self._waiting if is_late()]
+        for is_late in late:
+            self._waiting.remove(is_late)
+            self._fails(self._late)
 
     def _edited(self, api: str, version: int, body: bytes) -> bytes:
         response = decode(response_class(request_classes(api)[api]), version, body)
@@ -83,17 +93,11 @@ class EditFunction:
         raise _Problem(f"the answer cannot be encoded: {problem}") from cause
 
     def _fails(self, problem: _Problem) -> None:
-        error = self._as_error(problem)
-        with self._lock:
-            if self._error is not None:
-                return
-            self._error = error
-        log.error("%s", error, exc_info=problem.__cause__)
-
-    def _as_error(self, problem: _Problem) -> EditError:
-        error = EditError(f"the rule {self._rule} has not edited an answer: {problem}")
-        error.__cause__ = problem.__cause__
-        return error
+        """The lock must be held."""
+        if self._error is None:
+            self._error = EditError(f"the rule {self._rule} has not edited an answer: {problem}")
+            self._error.__cause__ = problem.__cause__
+            log.error("%s", self._error, exc_info=problem.__cause__)
 
 
 def _shown(error: BaseException) -> str:

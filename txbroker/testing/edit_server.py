@@ -101,21 +101,19 @@ class _Listening:
         if function is None:
             return
         asked, body = json.loads(_read_frame(connection)), _read_frame(connection)
-        with self._turn:
-            if not _peeked(connection):  # the functions before it did not take too long
-                edited, problem = function.run(asked["api"], asked["version"], body, lambda: _peeked(connection) == framed(LATE))
-                connection.sendall(framed(FAILED + problem.encode(errors="replace") if edited is None else EDITED + edited))
-                if edited is None:
-                    return
-        if _read_frame(connection) == LATE:
-            function.was_late()
+        with function.waiting(lambda: _peeked(connection) == framed(LATE)):
+            with self._turn:
+                if not _peeked(connection):  # the functions before it did not take too long
+                    edited, problem = function.run(asked["api"], asked["version"], body)
+                    connection.sendall(framed(FAILED + problem.encode(errors="replace") if edited is None else EDITED + edited))
+            _peeked(connection, PATIENCE_S)
 
 
-def _peeked(connection: socket.socket) -> bytes:
-    """What has arrived and is not read yet."""
+def _peeked(connection: socket.socket, timeout_s: float = 0.0) -> bytes:
+    """What has arrived and is not read yet: the verdict."""
     with suppress(OSError, ValueError), selectors.DefaultSelector() as selector:  # it may be closed meanwhile
         selector.register(connection, selectors.EVENT_READ)
-        if selector.select(0):
+        if selector.select(timeout_s):
             return connection.recv(SIZE.size + len(LATE), socket.MSG_PEEK)
     return b""
 
