@@ -102,7 +102,6 @@ class BrokerService:
         self._environment: Any = None
         self._garbage_collection = GarbageCollection()
         self._starting: Deferred[None] = succeed(None)
-        self._is_ready = False
         self._ending = False
         self.exit_status = 0
 
@@ -198,7 +197,6 @@ class BrokerService:
         if self._ending:
             return
         self._write_ready_file()
-        self._is_ready = True
         self._garbage_collection.started()
         listening = ", ".join(f"{name} on {host}:{port}" for name, (host, port) in self._broker.bound.items())
         log.info("listening: %s; data: %s", listening, ", ".join(self._broker.directories))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
+import tempfile
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -476,6 +478,20 @@ def test_a_broker_alone() -> None:
         with pytest.raises(KitError, match="there is no broker 1; the only one is 0"):
             kafka.when("Produce", broker=1).disconnect()
         assert "a broker alone cannot kill itself by its control port" in post(kafka, "/v1/brokers/0/kill", {})
+
+
+@pytest.mark.extended
+def test_a_cluster_ends_without_its_control_port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its server may hang; it must not stay until the tests have ended."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    kafka = Kafka(brokers=2).start()
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        kafka._control.url = f"http://127.0.0.1:{unused.getsockname()[1]}"
+        with pytest.raises(KitError, match="does not answer"):
+            kafka.close()
+    until(lambda: not brokers_in(tmp_path), "the brokers have ended")
+    assert not kafka.running
 
 
 def test_a_paused_broker_at_the_end_of_a_test(tmp_path: Path) -> None:

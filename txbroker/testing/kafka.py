@@ -179,21 +179,25 @@ class Kafka(BrokerControl):
         """End the broker like `kill -9`; its data remains until `close`."""
         if self._process is None:
             raise KitError("there is no process to kill: the broker was not started here")
-        if self._count > 1 and self.running:
-            self._control.post("/kill")
-        self._process.kill()
-        self._rules.forget()
+        try:
+            if self._count > 1 and self.running:
+                self._control.post("/kill")
+        finally:  # without their server the brokers end, too
+            self._process.kill()
+            self._rules.forget()
 
     def close(self) -> None:
         """Stop the broker and remove its temporary directory."""
         if self._owner == os.getpid():  # a forked process leaves the broker to its parent
             live_brokers.ends(self)
-            if self._count > 1 and self._data is None and self.running:
-                self.kill()  # brokers that all stop at once wait for each other, and nothing is to be kept
-            if self._process is not None:
-                self.stop()
-            self._rules.close(check=False)
-            self._remove()
+            try:
+                if self._count > 1 and self._data is None and self.running:
+                    self.kill()  # brokers that all stop at once wait for each other, and nothing is to be kept
+                if self._process is not None:
+                    self.stop()
+            finally:
+                self._rules.close(check=False)
+                self._remove()
 
     def __enter__(self) -> Self:
         return self.start()
