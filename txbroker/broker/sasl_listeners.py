@@ -26,7 +26,7 @@ class SaslListeners:
         """ConfigError, StartError."""
         self.credentials = ScramCredentials()
         self.failures = FailedLogins(environment.reactor)
-        self._names = frozenset(listener.name for listener in listeners if has_sasl(listener.protocol))
+        self._names = tuple(listener.name for listener in listeners if has_sasl(listener.protocol))
         self._servers: SaslServers | None = None
         if self._names:
             from txbroker.broker.sasl_servers import SaslServers
