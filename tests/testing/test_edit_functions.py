@@ -116,6 +116,21 @@ def test_what_a_client_gets(kafka: Kafka, names: Namespace) -> None:
 
 
 @pytest.mark.process
+def test_an_answer_of_a_megabyte(kafka: Kafka, names: Namespace) -> None:
+    client_id = names.client_id()
+
+    def longer(response: MetadataResponse) -> None:
+        response.brokers = [MetadataResponseBroker(node_id=number, host="h" * 100, port=1) for number in range(10_000)]
+
+    rule = kafka.when("Metadata", client_id=client_id).edit(longer)
+    with BlockingConnection("127.0.0.1", kafka.port, ClientSettings(client_id=client_id)) as client:
+        assert [broker.node_id for broker in client.call(MetadataRequest(topics=[])).brokers] == list(range(10_000))
+    assert rule.hits == 1
+    assert kafka.journal.where(client_id=client_id, api="Metadata")[-1].bytes > 1_000_000
+    kafka.end_rules()
+
+
+@pytest.mark.process
 def test_clients_of_other_libraries(kafka: Kafka, names: Namespace) -> None:
     """A producer gets no leader three times; a consumer first gets answers without records."""
     topic, client_id = names.topic(), names.client_id()

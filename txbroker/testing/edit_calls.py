@@ -6,11 +6,10 @@ import json
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from twisted.internet.protocol import ClientFactory, connectionDone
-from twisted.protocols.basic import Int32StringReceiver
+from twisted.internet import protocol
 from twisted.python.failure import Failure
 
-from txbroker.testing.edit_frames import EDITED, FRAME_BYTES_MAX, HOST, LATE, PLACE, REMOVED, TAKEN
+from txbroker.testing.edit_frames import EDITED, FRAME_BYTES_MAX, HOST, LATE, PLACE, REMOVED, SIZE, TAKEN, framed
 from txbroker.testing.rule_set import ActiveRule
 
 Done = Callable[[bytes | None, str], None]  # with the body of the changed answer, or None and why there is none
@@ -78,39 +77,48 @@ class _Call:
         done(edited, problem)
 
 
-class _Connection(Int32StringReceiver):
-    MAX_LENGTH = FRAME_BYTES_MAX
+class _Connection(protocol.Protocol):
     factory: _Caller
+    transport: Any
+
+    def __init__(self) -> None:
+        self._received = bytearray()
 
     def connectionMade(self) -> None:
         call = self.factory.call
         if call.is_done:
-            self.abort()
+            self.transport.abortConnection()
             return
         call.connection = self
         for frame in call.frames:
             self.send(frame)
 
     def send(self, frame: bytes) -> None:
-        self.sendString(frame)  # type: ignore[no-untyped-call]
+        self.transport.write(framed(frame))
 
-    def abort(self) -> None:
-        transport: Any = self.transport
-        transport.abortConnection()
+    def dataReceived(self, data: bytes) -> None:
+        """One frame follows: the result."""
+        received = self._received
+        received += data
+        if len(received) < SIZE.size:
+            return
+        (size,) = SIZE.unpack_from(received)
+        if size > FRAME_BYTES_MAX:
+            self.transport.abortConnection()
+        elif len(received) == SIZE.size + size:
+            kind, content = received[SIZE.size : SIZE.size + 1], bytes(memoryview(received)[SIZE.size + 1 :])
+            if kind == EDITED:
+                self.factory.call.finish(content, "", TAKEN)
+            else:
+                self.factory.call.finish(None, content.decode(errors="replace"), TAKEN)
 
-    def stringReceived(self, string: bytes) -> None:
-        if string[:1] == EDITED:
-            self.factory.call.finish(string[1:], "", TAKEN)
-        else:
-            self.factory.call.finish(None, string[1:].decode(errors="replace"), TAKEN)
-
-    def connectionLost(self, reason: Failure = connectionDone) -> None:
+    def connectionLost(self, reason: Failure = protocol.connectionDone) -> None:
         call = self.factory.call
         call.connection = None
         call.finish(None, "the process of the test has ended, or serves the function no more", REMOVED)
 
 
-class _Caller(ClientFactory):
+class _Caller(protocol.ClientFactory):
     protocol: Any = _Connection
     noisy = False
 
