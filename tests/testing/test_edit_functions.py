@@ -19,6 +19,7 @@ from txbroker.client.client_machine import ClientSettings
 from txbroker.testing import ClientError, EditError, Kafka, KitError, Namespace, Rule
 from txbroker.testing.edit_function import EditFunction
 from txbroker.testing.edited_values import value_problem
+from txbroker.testing.rule_specs import parse_rule
 from txbroker.wire.codec import decode, encode_bytes
 from txbroker.wire.messages.metadata import (
     MetadataRequest,
@@ -371,4 +372,13 @@ def test_what_is_no_function(kafka: Kafka) -> None:
         kafka.when("Metadata").edit(fails, timeout_s=0)
     with pytest.raises(KitError, match="edit changes the fields of an answer: name the request"):
         kafka.when().edit(fails)
+    place = f"1/{'0' * 32}"
+    rule = {"api": "Metadata", "action": "edit", "function": place, "seconds": 1.0}
+    wrong: tuple[dict[str, Any], ...] = (
+        {"function": "x"}, {"function": f"65536{place[1:]}"}, {"edit": {"controller_id": 1}}, {"action": "hold"}, {"seconds": 0},
+    )  # fmt: skip
+    for change in wrong:
+        with pytest.raises(KitError, match=r"the function of a rule is for the Python package txbroker\.testing: use the action edit with"):
+            parse_rule({**rule, **change})
+    assert parse_rule(rule).function == place
     until(lambda: not threads(), "the end of the thread of functions")

@@ -24,6 +24,7 @@ TRIGGERS = ("times", "on_call", "always", "probability")
 NAME_LENGTH_MAX = 1000
 COUNT_MAX = 1_000_000
 DELAY_S_MAX = 3600.0
+PORT_MAX = 65535
 DURATION_S_MAX = 86_400.0
 KINDS = {str: "text", int: "a whole number", float: "a number", bool: "true or false", list: "a list", dict: "an object"}
 # What happens to an answer; a request with acks=0 has none.
@@ -149,7 +150,9 @@ def _check(spec: RuleSpec) -> None:
 
 
 def _check_function(spec: RuleSpec) -> None:
-    if spec.action != "edit" or spec.edit is not None or not PLACE.fullmatch(spec.function) or not spec.seconds:
+    place = PLACE.fullmatch(spec.function)
+    is_place = place is not None and int(place["port"]) <= PORT_MAX
+    if spec.action != "edit" or spec.edit is not None or not is_place or not spec.seconds:
         raise KitError("the function of a rule is for the Python package txbroker.testing: use the action edit with paths and values")
 
 
