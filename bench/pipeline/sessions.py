@@ -10,6 +10,7 @@ from typing import Any
 from tests.support import cache
 from tests.support.server import Server
 from txbroker.spark import session
+from txbroker.spark.spark_log import spark_log
 
 
 @contextmanager
@@ -17,11 +18,12 @@ def spark_session() -> Iterator[Any]:
     """Spark on all cores of this machine, as the commands start it; Missing if PySpark or the jars are not there."""
     sys.path.append(str(cache.pyspark()))
     cache.jars(cache.SPARK)
-    spark = session.open_session("local[*]", cache.jar_directory(cache.SPARK), delta=True)
-    try:
-        yield spark
-    finally:
-        spark.stop()
+    with spark_log() as log:
+        spark = session.open_session("local[*]", cache.jar_directory(cache.SPARK), delta=True, log=log)
+        try:
+            yield spark
+        finally:
+            spark.stop()
 
 
 @contextmanager
