@@ -21,8 +21,9 @@ def main() -> None:
     from txbroker.cli.main import main as txbroker
     from txbroker.spark import session
 
-    opened = session.open_session("", Path(), delta=True)  # the master and the jars are those of spark-submit
-    session.open_session = lambda master, folder, delta: Unstopped(opened)  # type: ignore[assignment,misc]
+    # The master and the jars are those of spark-submit, which has started the JVM.
+    opened = session.open_session("", Path(), delta=True, log=sys.stderr.buffer)
+    session.open_session = lambda *arguments, **options: Unstopped(opened)  # type: ignore[assignment]
     found = []
     for step in json.loads(steps.read_text()):
         if step[0] == "rename":
