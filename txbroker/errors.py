@@ -186,6 +186,11 @@ class BrokerError(Exception):
         self.message = message
 
     @property
+    def described(self) -> str:
+        """The name of the code, and the message if there is one, for the log."""
+        return self.code.name if self.message is None else f"{self.code.name}: {self.message}"
+
+    @property
     def shown_message(self) -> str | None:
         """The message; None for a missing right, for which Kafka has no text in several responses: clients show it if there is one."""
         return None if self.code in DENIALS else self.message

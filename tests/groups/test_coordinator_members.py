@@ -178,20 +178,27 @@ def test_the_errors_of_members_when_an_assignment_cannot_be_written(append, repo
     assert harness.state() == "PreparingRebalance"
 
 
-def test_a_group_that_rebalances_because_nothing_can_be_written_is_logged_once(caplog):
+@pytest.mark.parametrize(
+    ("error", "described"),
+    [
+        (BrokerError(E.KAFKA_STORAGE_ERROR, "the disk is full"), "KAFKA_STORAGE_ERROR: the disk is full"),
+        (BrokerError(E.KAFKA_STORAGE_ERROR), "KAFKA_STORAGE_ERROR"),
+    ],
+)
+def test_a_group_that_rebalances_because_nothing_can_be_written_is_logged_once(error, described, caplog):
     caplog.set_level(logging.INFO, "txbroker")
     harness = CoordinatorHarness().loaded()
     joining = harness.join(member_id_required=False)
     harness.turns()
     member = now(joining).member_id
-    harness.store.append_error = BrokerError(E.KAFKA_STORAGE_ERROR, "the disk is full")
+    harness.store.append_error = error
     caplog.clear()
     for generation in range(1, 6):
         assert now(harness.sync("g", member, generation, {member: b"all"})).error == E.NOT_COORDINATOR
         assert now(harness.join(member_id=member)).generation_id == generation + 1
         assert now(harness.commit({A0: 1}, "other")) == {A0: E.NOT_COORDINATOR}
     assert caplog.messages == [
-        "__consumer_offsets-0: cannot append the records of its groups: KAFKA_STORAGE_ERROR: the disk is full",
+        f"__consumer_offsets-0: cannot append the records of its groups: {described}",
         "group g: preparing to rebalance after generation 1: the assignment cannot be written: NOT_COORDINATOR",
     ]
     caplog.clear()

@@ -51,12 +51,10 @@ class ShardWriter:
                 log.error("%s %s: internal error while appending its records\n%s", self._keys, key, failure.getTraceback())
                 return ErrorCode.UNKNOWN_SERVER_ERROR
             if error.code in TOO_LARGE:
-                log.warning("%s %s: cannot append its records: %s: %s", self._keys, key, error.code.name, error)
+                log.warning("%s %s: cannot append its records: %s", self._keys, key, error.described)
             elif error.code not in _OF_PRODUCER and shard.append_error is not error.code:  # clients retry all the time
                 shard.append_error = error.code
-                log.warning(
-                    "%s-%d: cannot append the records of its %ss: %s: %s", self._topic, shard.index, self._keys, error.code.name, error
-                )
+                log.warning("%s-%d: cannot append the records of its %ss: %s", self._topic, shard.index, self._keys, error.described)
             return error.code
 
         def succeeded(_: None) -> ErrorCode:
