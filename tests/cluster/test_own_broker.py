@@ -163,7 +163,9 @@ def test_a_replica_that_only_others_have_is_deleted(own: OwnBrokerHarness, chang
     assert (own.harness.broker.directories.get(TopicPartition("t", 0)) is None) == deleted
 
 
-def test_a_replica_that_only_others_have_is_deleted_when_the_disk_has_space_again(own: OwnBrokerHarness) -> None:
+def test_a_replica_that_only_others_have_is_deleted_when_the_disk_has_space_again(
+    own: OwnBrokerHarness, caplog: pytest.LogCaptureFixture
+) -> None:
     """A reassignment does not wait for it, and no later request deletes the replica."""
     own.lead(("t", TOPIC_ID, 1))
     disk = own.harness.broker.disk
@@ -174,9 +176,10 @@ def test_a_replica_that_only_others_have_is_deleted_when_the_disk_has_space_agai
     )
     topic = UpdateMetadataTopicState(topic_name="t", topic_id=TOPIC_ID, partition_states=[state])
     own.own.send(UpdateMetadataRequest(controller_id=1, controller_epoch=1, topic_states=[topic], live_brokers=[]))
-    own.clock.advance(RETRY_S)
-    own.clock.advance(RETRY_S)
+    for _ in range(3):
+        own.clock.advance(RETRY_S)
     assert own.harness.replicas.find("t", 0) is not None
+    assert caplog.text.count("t-0: failed to delete the replica") == 1
     disk.repair()
     own.clock.advance(RETRY_S)
     assert own.harness.replicas.find("t", 0) is None

@@ -80,6 +80,7 @@ class Replicas:
         self._topic_names: dict[bytes, str] = {}  # of the topics with partitions here, by id
         self._topic_ids: dict[str, bytes] = {}
         self._warned_of_epochs = False
+        self._undeleted: set[TopicPartition] = set()  # replicas of others for whose deletion there was no space
         self.isr_shrinks = 0
         self.isr_expands = 0
 
@@ -184,10 +185,19 @@ class Replicas:
             if topic is None or known is None or topic.topic_id != partition.log.topic_id or known.leader_epoch < partition.leader_epoch:
                 continue
             if self.broker_id not in (known.leader, *known.replicas, *known.isr):
-                log.info("deleting the replica of %s on this broker: the partition is assigned to brokers %s", name, list(known.replicas))
-                code = _outcome(partial(self._stop, name, known.leader_epoch, True), f"{name}: failed to delete the replica")
-                left |= code == ErrorCode.KAFKA_STORAGE_ERROR and name in self._partitions
+                left |= self._delete_unassigned(name, known.leader_epoch, known.replicas)
         return left
+
+    def _delete_unassigned(self, name: TopicPartition, leader_epoch: int, replicas: Sequence[int]) -> bool:
+        """Only the first attempt is logged. Whether the replica is left."""
+        is_first = name not in self._undeleted
+        if is_first:
+            log.info("deleting the replica of %s on this broker: the partition is assigned to brokers %s", name, list(replicas))
+        level = logging.WARNING if is_first else logging.DEBUG
+        code = _outcome(partial(self._stop, name, leader_epoch, True), f"{name}: failed to delete the replica", level)
+        is_left = code == ErrorCode.KAFKA_STORAGE_ERROR and name in self._partitions
+        (self._undeleted.add if is_left else self._undeleted.discard)(name)
+        return is_left
 
     def check_controller(self, epoch: int) -> None:
         """Remember the newest controller epoch; STALE_CONTROLLER_EPOCH for an older one."""
@@ -378,12 +388,12 @@ class Replicas:
 _KEPT_ROLE = (ErrorCode.STALE_CONTROLLER_EPOCH, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
-def _outcome(change: Callable[[], None], failed: str) -> ErrorCode:
-    """The error code of one partition. A defect in one does not leave the others of the request without their roles."""
+def _outcome(change: Callable[[], None], failed: str, level: int = logging.WARNING) -> ErrorCode:
+    """The error code of one partition. A defect in one does not leave the others of the request without their roles. `level`: of errors."""
     try:
         change()
     except BrokerError as error:
-        log.warning("%s: %s", failed, error)
+        log.log(level, "%s: %s", failed, error)
         return error.code
     except Exception:
         log.exception("internal error: %s", failed)
