@@ -9,7 +9,9 @@ from collections.abc import Iterator
 import pytest
 from kafka.protocol.api_key import ApiKey
 from kafka.protocol.broker_version_data import BROKER_API_VERSIONS
+from kafka.protocol.metadata import MetadataRequest
 
+from tests.support.raw import RawConnection, frame_of
 from tests.support.waiting import PATIENCE_S
 from tests.testing.exchanges import EXCHANGES, TOPICS
 from txbroker.client.blocking_connection import BlockingConnection
@@ -83,6 +85,12 @@ def test_what_a_release_does_not_serve() -> None:
         assert ask(kafka.port, 75, 0, b"\0") == b"" and ask(kafka.port, 3, 12, b"\0") == b"", "the connection is closed, as by Kafka"
         refused = [(entry.api, entry.version, entry.outcome) for entry in kafka.journal.where(outcome="closed")]
         assert refused == [("DescribeTopicPartitions", 0, "closed"), ("Metadata", 12, "closed")]
+        kafka.when("Metadata").times(1).delay(0.2)
+        with RawConnection(kafka.bootstrap_servers) as raw:
+            asked = MetadataRequest(topics=None)
+            raw.send_bytes(frame_of(asked, 5) + frame_of(asked, 12, 2) + frame_of(asked, 5, 3))
+            assert struct.unpack_from(">i", raw.receive_frame()) == (1,), "the requests before it are answered first"
+            assert raw.is_ended()
         assert kafka.produce("t", "one") == [0], "the methods of Kafka use what the broker itself has"
         with BlockingConnection("127.0.0.1", kafka.port, ClientSettings(client_id="own")) as client:
             assert client.versions[3] == (0, 11)

@@ -47,10 +47,11 @@ _TOGETHER = {"AddPartitionsToTxn": ErrorCode.OPERATION_NOT_ATTEMPTED}
 class _Answer:
     """The place of an answer in the order of a connection: `parts` is None until it may be sent.
 
-    `failures`: the answer to the part of the request that fails by a rule; `rest`: the request without that part.
+    `failures`: the answer to the part of the request that fails by a rule; `rest`: the request without that part. `closes`: the connection
+    is closed in its place.
     """
 
-    __slots__ = ("call", "failures", "parts", "rest", "route", "rule")
+    __slots__ = ("call", "closes", "failures", "parts", "rest", "route", "rule")
 
     def __init__(self, call: Call, route: Route, rule: ActiveRule | None) -> None:
         self.call = call
@@ -59,6 +60,7 @@ class _Answer:
         self.parts: list[Part] | None = None
         self.failures: Response | None = None
         self.rest: memoryview | None = None
+        self.closes = False
 
 
 class FaultProtocol:
@@ -191,19 +193,19 @@ class FaultProtocol:
             return False
         now_s, about = self._faults.now_s(), traffic.Subject()
         call = self._faults.journal.begin(now_s, self._number, name, version, correlation_id, client_id, about, 0)
+        answer = _Answer(call, self._inner.route(route_key(API_VERSIONS_KEY, 0)), None)
         if api_key == API_VERSIONS_KEY:
             refusal = release.unknown_version()
             call.api, call.errors = "ApiVersions", traffic.errors(refusal)
-            answer = _Answer(call, self._inner.route(route_key(api_key, 0)), None)
             answer.parts = answer_parts(answer.route, refusal, correlation_id)
-            self._order.append(answer)
-            self._drain()
-            self._transport.flush()
         else:
             log.warning("Kafka %s does not serve %s v%d: closing the connection", release.name, name, version)
-            call.outcome = "closed"
-            self._end("closed")
-            self._transport.loseConnection()
+            answer.parts, answer.closes = [], True
+            self._blocked = True  # Kafka would not have read what follows
+        self._order.append(answer)
+        self._drain()
+        if not self._ended:
+            self._transport.flush()
         return True
 
     def _begin(self, frame: memoryview) -> tuple[_Answer, Request]:
@@ -410,6 +412,9 @@ class FaultProtocol:
         while self._order and not self._slices and (parts := self._order[0].parts) is not None:
             answer = self._order.popleft()
             call = answer.call
+            if answer.closes:
+                self._close(answer, "closed")
+                return
             call.bytes = sum(map(len, parts))
             call.answered_s = self._faults.now_s()
             call.outcome = "answered"
