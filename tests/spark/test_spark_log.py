@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import pytest
 
 from tests.cli.commands import run
 from tests.support.server import Server
+from tests.support.waiting import PATIENCE_S, until
 from txbroker.console.failures import CommandFailed
 from txbroker.spark.offset_ranges import WrongData
 from txbroker.spark.spark_failures import cause_in, failure
@@ -40,6 +43,17 @@ def test_it_is_removed_at_the_end(logs: Path) -> None:
         log.write(b"line\n")
         assert len(list(logs.iterdir())) == 1
     assert not list(logs.iterdir())
+
+
+def test_it_does_not_grow_for_ever(logs: Path) -> None:
+    code = "import sys; print('a' * 200, flush=True); print('written', file=sys.stderr, flush=True); input(); print('b')"
+    with spark_log(bytes_max=100, check_s=0.01) as log:
+        (path,) = logs.iterdir()
+        with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=log, stderr=subprocess.PIPE) as writer:
+            assert writer.stderr is not None and writer.stderr.readline() == b"written\n"
+            until(lambda: path.stat().st_size == 0, "the file is emptied")
+            writer.communicate(b"\n", PATIENCE_S)
+        assert path.read_text() == "b\n", "the other process goes on at its beginning"
 
 
 @pytest.mark.parametrize(("error", "cause"), [
