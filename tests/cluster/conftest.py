@@ -7,8 +7,10 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+from kazoo.client import KazooClient
 
 from tests.support.kafka import ZooKeeperProcess
+from tests.support.waiting import PATIENCE_S
 
 _chroots = count(1)
 
@@ -18,6 +20,11 @@ def zookeeper_process(all_server_directories: Path) -> Iterator[ZooKeeperProcess
     """A ZooKeeper that all tests share."""
     process = ZooKeeperProcess(all_server_directories / "zookeeper")
     process.start()
+    client = KazooClient(process.address)
+    client.start(timeout=PATIENCE_S)
+    client.ensure_path("/test")  # kazoo does not create the parents of a chroot
+    client.stop()
+    client.close()
     yield process
     process.kill()
 
