@@ -21,6 +21,8 @@ from tests.support.server import Server
 from txbroker.cli.main import COMMANDS
 from txbroker.config.broker_keys import BROKER_KEYS
 from txbroker.config.topic_keys import TOPIC_KEYS
+from txbroker.spark.load_metrics import LoadMetrics
+from txbroker.spark.snapshot import Snapshot
 from txbroker.testing import pytest_plugin
 from txbroker.testing.plugin_options import OPTIONS, PREFIX
 
@@ -56,6 +58,13 @@ def test_the_protocol_table_is_what_is_advertised(broker: Server) -> None:
     assert known().keys() > served().keys()
 
 
+def load_metrics() -> set[str]:
+    """The names of what `txbroker spark load --metrics` serves."""
+    made = LoadMetrics(lambda: Snapshot("", ()), lambda: 0.0)
+    counters = {f"{family.name}_total" for family in made.registry.collect()}
+    return counters | {family.name for family in made.describe()}
+
+
 @pytest.mark.process
 def test_the_metrics_have_their_documentation_and_labels() -> None:
     found = {family.name: family for family in metrics.families()}
@@ -64,10 +73,12 @@ def test_the_metrics_have_their_documentation_and_labels() -> None:
     assert found["kafka_server_brokertopicmetrics_bytesin_total"][1:3] == ("counter", ("topic",))
     assert found["txbroker_cleaner_failures_total"].kind == "counter", "also what has no samples yet"
     assert len(found) > 90
+    of_load = load_metrics()
     of_pytest = {*vars(pytest_plugin), *(f"{PREFIX}_{option.key}" for option in OPTIONS)}
     for page in sorted((CHECKOUT / "docs").glob("*.md")):
         named = re.findall(r"`((?:kafka|txbroker)_[a-z_]+[a-z])(?:\{[^`]*\})?`", read(page))
-        assert [name for name in named if name not in found and name not in of_pytest] == [], page.name
+        assert [name for name in named if name not in found and name not in of_pytest and name not in of_load] == [], page.name
+    assert of_load <= set(re.findall(r"txbroker_load_[a-z_]+", read(CHECKOUT / "docs" / "spark.md")))
 
 
 def test_every_reason_of_a_refusal_is_explained(start_broker: Callable[..., Server]) -> None:

@@ -77,6 +77,14 @@ class LoadMetrics:
         with self._lock:
             return self._problem
 
+    def describe(self) -> list[GaugeMetricFamily]:
+        """The families that `collect` may return, without samples."""
+        return [
+            GaugeMetricFamily("txbroker_load_complete_timestamp_seconds", "When the table had all offsets, by the last round."),
+            GaugeMetricFamily("txbroker_load_lag_records", "Offsets that the table does not have yet.", labels=("topic", "partition")),
+            GaugeMetricFamily("txbroker_load_lag_seconds", "For how long there may have been offsets that the table does not have."),
+        ]
+
     def collect(self) -> Iterator[Metric]:
         """The lag, and when the table was complete; no lag while brokers cannot be asked."""
         with self._lock:
@@ -85,9 +93,7 @@ class LoadMetrics:
             return
         with self._asking:
             newest = self._newest_ends()
-        records = GaugeMetricFamily("txbroker_load_lag_records", "Offsets that the table does not have yet.", labels=("topic", "partition"))
-        seconds = GaugeMetricFamily("txbroker_load_lag_seconds", "For how long there may have been offsets that the table does not have.")
-        complete = GaugeMetricFamily("txbroker_load_complete_timestamp_seconds", "When the table had all offsets, by the last round.")
+        complete, records, seconds = self.describe()
         complete.add_metric((), loaded_s)
         yield complete
         if newest is not None:
